@@ -1,0 +1,1 @@
+"""Vision-Language-Action policies on real robots, over ROS 2."""

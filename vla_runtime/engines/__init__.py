@@ -1,0 +1,1 @@
+"""Engines: one protocol, several runtimes, named and shaped tensors."""

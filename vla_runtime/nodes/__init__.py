@@ -1,0 +1,1 @@
+"""The lifecycle nodes, one process each."""

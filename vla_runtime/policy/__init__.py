@@ -1,0 +1,1 @@
+"""Bundles, observations and the policies that turn them into chunks."""

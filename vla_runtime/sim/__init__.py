@@ -1,0 +1,1 @@
+"""A simulated arm, its controller, and closed loops on simulated time."""

@@ -1,0 +1,1 @@
+"""What a deployment engineer runs off the robot: train, export, measure."""
