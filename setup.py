@@ -1,4 +1,4 @@
-"""Installs the package for ament_python: everything pip needs stands in pyproject.toml."""
+"""Builds the package for pip and for colcon (ament_python)."""
 
 from glob import glob
 from os.path import isfile, join
@@ -7,12 +7,25 @@ from setuptools import find_packages, setup
 
 NAME = "vla_runtime"
 
+# Why each dependency and not another: docs/dependencies.md.
+RUNTIME = ["numpy>=1.24", "scipy>=1.10", "ruckig>=0.9", "pydantic>=2.5", "PyYAML>=6", "pillow>=9", "tokenizers>=0.15",
+           "onnxruntime>=1.17", "onnx>=1.16", "rich>=13", "matplotlib>=3.6", "rosbags>=0.10"]  # fmt: skip
+EXTRAS = {
+    # ROS 2 as wheels, for a machine without a ROS installation. On a robot, ROS is sourced instead.
+    "ros": ["ros-rclpy", "ros-common-interfaces", "ros-rmw-fastrtps-cpp"],
+    "sim": ["mujoco>=3.3"],
+    "export": ["torch>=2.6", "onnxscript", "safetensors"],
+    "tensorrt": ["tensorrt>=10.3", "cupy-cuda12x>=13"],
+    "openvino": ["openvino>=2025.0"],
+    "dev": ["pytest<9", "pytest-timeout", "hypothesis", "ruff", "jsonschema"],
+}
+
 
 def share(folder: str) -> list[tuple[str, list[str]]]:
     """List the files under ``folder`` as data_files of share/vla_runtime, keeping their folders."""
     files: dict[str, list[str]] = {}
     for path in sorted(glob(join(folder, "**"), recursive=True)):
-        if isfile(path):
+        if isfile(path) and "__pycache__" not in path:
             files.setdefault(join("share", NAME, path.rpartition("/")[0]), []).append(path)
     return list(files.items())
 
@@ -20,8 +33,13 @@ def share(folder: str) -> list[tuple[str, list[str]]]:
 setup(
     name=NAME,
     version="0.1.0",
+    description="Runs Vision-Language-Action policies on real robots, over ROS 2",
+    license="Apache-2.0",
+    python_requires=">=3.10",
     packages=find_packages(include=[NAME, f"{NAME}.*"]),
-    package_data={NAME: ["**/*.yaml", "**/*.xml", "**/*.json", "**/*.html"]},
+    package_data={NAME: ["**/*.yaml", "**/*.xml", "**/*.json", "**/*.html", "**/*.css", "**/*.js"]},
+    install_requires=RUNTIME,
+    extras_require=EXTRAS,
     data_files=[
         ("share/ament_index/resource_index/packages", [f"resource/{NAME}"]),
         (f"share/{NAME}", ["package.xml"]),
