@@ -1,0 +1,66 @@
+# Everything a fresh machine needs: `make demo` and `make test` do all set-up themselves.
+VENV ?= .venv
+PYTHON ?= python3
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip --disable-pip-version-check -q
+
+# Off-screen rendering for the simulator's cameras (Mesa's software renderer is enough).
+GL_PACKAGES := libegl1 libgl1-mesa-dri libgl1
+
+.PHONY: help setup demo test lint system-libraries setup-export setup-peers test-peers train-demo clean
+
+help:
+	@echo "make demo [FAULT=slow|hang|kill|nan|stale_camera|dead_executor]   simulated robot, real nodes, a report"
+	@echo "make test                                                        linter and all tests"
+	@echo "make setup                                                       $(VENV) with everything pinned"
+	@echo "make train-demo                                                  train the demo policy again (hours)"
+	@echo "make test-peers                                                  compare with LeRobot (own environment)"
+
+setup: $(VENV)/.ready system-libraries
+
+$(VENV)/.ready: setup.py requirements/lock.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -c requirements/lock.txt -e '.[ros,sim,dev]'
+	touch $@
+
+system-libraries:
+	@if ldconfig -p | grep -q 'libEGL.so.1' && ls /usr/lib/*/dri/swrast_dri.so >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(GL_PACKAGES) >/dev/null; \
+	else \
+	  echo "The simulator's cameras need off-screen OpenGL. Install it with: sudo apt-get install $(GL_PACKAGES)"; \
+	fi
+
+demo: setup
+	$(BIN)/vla demo $(if $(FAULT),--fault $(FAULT)) $(DEMO_ARGS)
+
+test: setup lint
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+# PyTorch is for training, export and calibration only: an environment of its own keeps it off the robot.
+setup-export: .venv-export/.ready
+.venv-export/.ready: setup.py requirements/export.txt
+	$(PYTHON) -m venv .venv-export
+	.venv-export/bin/pip install -q -r requirements/export.txt
+	.venv-export/bin/pip install -q --no-deps -e .
+	touch $@
+
+train-demo: setup-export system-libraries
+	.venv-export/bin/vla train-demo --out bundles/demo --seed 0
+
+# The peers' own environment (LeRobot): independent oracles, never a dependency.
+setup-peers: .venv-peers/.ready
+.venv-peers/.ready: requirements/peers.txt
+	$(PYTHON) -m venv .venv-peers
+	sh requirements/install-peers.sh .venv-peers
+	touch $@
+
+test-peers: setup-peers
+	.venv-peers/bin/python -m pytest -m peers $(PYTEST_ARGS)
+
+clean:
+	rm -rf build install log out .pytest_cache .hypothesis .ruff_cache
