@@ -51,8 +51,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("vla_runtime"):
             raise
-        print(f"vla {word}: this command needs the Python package '{error.name}', which is not installed. "
-              "Install the extra that brings it (see README, 'Extras').", file=sys.stderr)
+        print(
+            f"vla {word}: this command needs the Python package '{error.name}', which is not installed. "
+            "Install the extra that brings it (see README, 'Extras').",
+            file=sys.stderr,
+        )
         return 1
     except BrokenPipeError:
         return 0

@@ -1,0 +1,134 @@
+"""The demo's processes: started in a DDS domain of their own, signalled, and surely ended."""
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# Linux hands out ephemeral ports from 32768 on; DDS domains above 101 would have their ports there.
+HIGHEST_DOMAIN = 101
+
+
+@dataclass
+class NodeProcess:
+    """One node in a process of its own, with its output in a file."""
+
+    name: str
+    arguments: tuple[str, ...]
+    log_path: Path
+    environment: dict[str, str]
+    popen: subprocess.Popen = field(init=False)
+
+    def __post_init__(self):
+        self.start()
+
+    def start(self) -> None:
+        """Start it (again)."""
+        with self.log_path.open("ab") as log:
+            self.popen = subprocess.Popen(
+                [sys.executable, "-u", *self.arguments],
+                env=self.environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C in the terminal reaches us alone: we end them in the right order
+            )
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still runs."""
+        return self.popen.poll() is None
+
+    def send(self, number: int) -> None:
+        """Send a signal to it and all that it started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.popen.pid, number)
+
+    def stop(self, patience_s: float = 5.0) -> None:
+        """End it as Ctrl-C would, and by force if it does not end."""
+        if self.alive:
+            self.send(signal.SIGCONT)
+            self.send(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.popen.wait(patience_s)
+        self.send(signal.SIGKILL)
+        self.popen.wait()
+
+    def last_lines(self, count: int = 12) -> str:
+        """Return the end of its output, for an error message."""
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-count:])
+
+
+class Processes:
+    """The set of processes of one demo. A context manager: leaving it ends them all."""
+
+    def __init__(self, log_folder: Path, domain: int):
+        self._log_folder = log_folder
+        self._environment = {
+            **os.environ,
+            "ROS_DOMAIN_ID": str(domain),
+            "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+            "RCUTILS_COLORIZED_OUTPUT": "0",
+            # OpenMP threads that spin at barriers starve the control loops on a small machine.
+            "OMP_WAIT_POLICY": "passive",
+            "OMP_NUM_THREADS": "1",
+        }
+        self.by_name: dict[str, NodeProcess] = {}
+
+    def start(self, name: str, module: str, *arguments: str, **environment: str) -> NodeProcess:
+        """Start ``python -m module arguments`` under a name."""
+        process = NodeProcess(
+            name, ("-m", module, *arguments), self._log_folder / f"{name}.log", {**self._environment, **environment}
+        )
+        self.by_name[name] = process
+        return process
+
+    def dead(self) -> list[NodeProcess]:
+        """Those that have ended."""
+        return [process for process in self.by_name.values() if not process.alive]
+
+    def __enter__(self) -> "Processes":
+        return self
+
+    def __exit__(self, *_exc) -> None:
+        # Watchdog before robot: the stop trajectory must still find a controller.
+        for name in sorted(self.by_name, key=lambda name: ("policy", "executor", "watchdog").index(name)
+                           if name in ("policy", "executor", "watchdog") else 9):  # fmt: skip
+            self.by_name[name].stop()
+
+
+def free_domain(is_busy, rng: random.Random, tries: int = 10) -> int:
+    """Return a domain in which nobody answers; ``is_busy(domain) -> bool`` asks.
+
+    Raises:
+        LookupError: every domain that was tried had nodes in it.
+    """
+    candidates = rng.sample(range(1, HIGHEST_DOMAIN + 1), tries)
+    for domain in candidates:
+        if not is_busy(domain):
+            return domain
+    raise LookupError(f"the DDS domains {candidates} all have nodes in them; name a free one with --domain")
+
+
+def domain_is_busy(domain: int, listen_s: float = 0.6) -> bool:
+    """Whether a node of this runtime is already in the domain (it would drive the same arm)."""
+    import rclpy
+
+    context = rclpy.Context()
+    rclpy.init(context=context, domain_id=domain)
+    try:
+        node = rclpy.create_node("vla_demo_scout", context=context)
+        end = time.monotonic() + listen_s
+        names: set[str] = set()
+        while time.monotonic() < end:
+            names |= set(node.get_node_names())
+            time.sleep(0.05)
+        node.destroy_node()
+        return bool(names & {"policy", "executor", "watchdog", "sim_robot"})
+    finally:
+        context.try_shutdown()
