@@ -1,0 +1,67 @@
+"""The demo's figures come from the messages alone; each of them must be able to go wrong."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from vla_runtime.toolchain.demo import figures
+from vla_runtime.toolchain.run_log import Motion, RunLog, Status
+
+NAMES = ("a", "b")
+
+
+def command(received, stamp=None, plan="p:1", at=0.0):
+    positions = np.full((3, 2), at)
+    return Motion(received, received - 0.001 if stamp is None else stamp, plan, NAMES, np.array([0, 0.02, 0.04]),
+                  positions, np.zeros((3, 2)))  # fmt: skip
+
+
+def chunk(stamp, plan="p:1", rows=50):
+    return Motion(stamp + 0.05, stamp, plan, NAMES, np.arange(rows) * 0.02, np.zeros((rows, 2)), np.zeros((rows, 0)))
+
+
+def test_stream_figures_of_a_perfect_stream_and_of_a_gap():
+    stream = [command(i * 0.02) for i in range(501)]
+    perfect = figures.stream_figures(stream)
+    assert perfect["command_rate_hz"] == pytest.approx(50)
+    assert perfect["period_error_p99_ms"] == pytest.approx(0, abs=1e-9)
+    assert perfect["ticks_share"] == 1.0
+    broken = figures.stream_figures(stream[:200] + stream[203:])
+    assert broken["max_gap_ms"] == pytest.approx(80)
+    assert broken["ticks_share"] == pytest.approx(497 / 500)
+
+
+def test_elapsed_counts_old_stamps_and_used_up_plans():
+    good = [command(1.0 + i * 0.02) for i in range(10)]
+    assert figures.elapsed_executed(good, [chunk(0.9)]) == 0
+    assert figures.elapsed_executed([command(1.0, stamp=0.95)], [chunk(0.9)]) == 1
+    assert figures.elapsed_executed([command(2.0)], [chunk(0.9)]) == 1  # the plan ended at 1.88
+
+
+@pytest.mark.parametrize("fault", ["moving at the end", "nan", "times"])
+def test_message_faults(fault):
+    broken = command(1.0)
+    if fault == "moving at the end":
+        broken = replace(broken, velocities=np.full((3, 2), 1e-7))
+    elif fault == "nan":
+        broken = replace(broken, positions=np.full((3, 2), np.nan))
+    else:
+        broken = replace(broken, times=np.array([0, 0.02, 0.02]))
+    assert figures.message_faults([command(0.98), broken]) == 1
+
+
+def test_time_in_state_and_transitions():
+    run = RunLog(duration=10.0, watchdog=[
+        Status(1.0, "WARMUP", 0, {"cause": "start"}), Status(2.0, "NOMINAL", 0, {"cause": "first plan"}),
+        Status(2.5, "NOMINAL", 0, {"cause": "first plan"}), Status(7.0, "FALLBACK", 1, {"cause": "policy silent"}),
+    ])  # fmt: skip
+    assert figures.time_in_state(run) == {"WARMUP": 1.0, "NOMINAL": 5.0, "FALLBACK": 3.0}
+    assert figures.transitions(run) == [
+        (1.0, "WARMUP", "start"), (2.0, "NOMINAL", "first plan"), (7.0, "FALLBACK", "policy silent"),
+    ]  # fmt: skip
+
+
+def test_inference_percentiles_add_the_stages():
+    run = RunLog(latency=[(0.1 * i, {"vision": 10.0, "backbone": 5.0, "action": float(i)}) for i in range(101)])
+    assert figures.inference_ms(run) == pytest.approx({"p50": 65.0, "p95": 110.0, "p99": 114.0, "max": 115.0})

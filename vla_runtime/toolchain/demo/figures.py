@@ -1,0 +1,103 @@
+"""The figures of a run, taken from its bag alone: nothing here asks the parts that are judged."""
+
+from itertools import pairwise
+
+import numpy as np
+
+from vla_runtime.toolchain.run_log import Motion, RunLog
+
+PERIOD_S = 0.02
+DRIVEN_BY_POLICY = {"NOMINAL", "COASTING"}
+
+
+def stream_figures(commands: list[Motion]) -> dict[str, float]:
+    """Rate, period error and largest gap of the command stream, by the times at which DDS received it.
+
+    Returns:
+        command_rate_hz, period_error_p99_ms (of |period - 20 ms|), max_gap_ms, ticks_share (of those expected).
+    """
+    received = np.array([command.received for command in commands])
+    if len(received) < 3:
+        return {"command_rate_hz": 0.0, "period_error_p99_ms": 0.0, "max_gap_ms": 0.0, "ticks_share": 0.0}
+    periods = np.diff(received)
+    span = received[-1] - received[0]
+    return {
+        "command_rate_hz": len(periods) / span,
+        "period_error_p99_ms": float(np.percentile(np.abs(periods - PERIOD_S), 99)) * 1e3,
+        "max_gap_ms": float(periods.max()) * 1e3,
+        "ticks_share": len(periods) / round(span / PERIOD_S),
+    }
+
+
+def elapsed_executed(commands: list[Motion], chunks: list[Motion]) -> int:
+    """Count commands that drive a waypoint whose time has passed.
+
+    Either the message's own first point is more than a period old when it arrives, or it follows a plan whose last
+    waypoint (observation stamp + (H - 1) dt) lies before the message's stamp.
+    """
+    ends = {chunk.plan_id: chunk.stamp + chunk.times[-1] for chunk in chunks}
+    stale = sum(command.received - command.stamp > PERIOD_S for command in commands)
+    used_up = sum(command.stamp > ends[command.plan_id] + 1e-6 for command in commands if command.plan_id in ends)
+    return stale + used_up
+
+
+def message_faults(commands: list[Motion]) -> int:
+    """Count messages that break the form: not at rest at the end, times not increasing, or not finite."""
+    faults = 0
+    for command in commands:
+        good = (
+            command.times[0] == 0.0
+            and np.all(np.diff(command.times) > 0)
+            and np.all(np.isfinite(command.positions))
+            and np.all(np.isfinite(command.velocities))
+            and np.all(command.velocities[-1] == 0.0)
+        )
+        faults += not good
+    return faults
+
+
+def limit_violations(commands: list[Motion], limits) -> int:
+    """Count steps between consecutive commands that exceed a joint's velocity limit times the time between them.
+
+    Args:
+        commands: in order of arrival.
+        limits: vla_runtime.control.limits.Limits of the robot.
+    """
+    order = None
+    count = 0
+    for before, after in pairwise(commands):
+        if order is None:
+            order = [after.joint_names.index(name) for name in limits.joint_names]
+        span = after.stamp - before.stamp
+        step = np.abs(after.positions[0] - before.positions[0])[order]
+        outside = (after.positions[0][order] < limits.lower - 1e-6) | (after.positions[0][order] > limits.upper + 1e-6)
+        too_far = step > limits.velocity * span * 1.001 + 1e-6
+        count += int(np.any(outside | too_far))
+    return count
+
+
+def time_in_state(run: RunLog) -> dict[str, float]:
+    """Seconds that the watchdog spent in each state."""
+    spent: dict[str, float] = {}
+    ends = [status.received for status in run.watchdog[1:]] + [run.duration]
+    for status, end in zip(run.watchdog, ends):
+        spent[status.state] = spent.get(status.state, 0.0) + max(end - status.received, 0.0)
+    return spent
+
+
+def transitions(run: RunLog) -> list[tuple[float, str, str]]:
+    """Changes of the watchdog's state: (seconds, state, cause)."""
+    changes: list[tuple[float, str, str]] = []
+    for status in run.watchdog:
+        if not changes or changes[-1][1] != status.state:
+            changes.append((status.received, status.state, status.values.get("cause", "")))
+    return changes
+
+
+def inference_ms(run: RunLog) -> dict[str, float]:
+    """Percentiles of the time from observation to actions, all stages together, in ms."""
+    totals = [sum(value for stage, value in stages.items() if stage != "total") for _, stages in run.latency]
+    if not totals:
+        return {"p50": 0.0, "p95": 0.0, "p99": 0.0, "max": 0.0}
+    p50, p95, p99 = np.percentile(totals, [50, 95, 99])
+    return {"p50": float(p50), "p95": float(p95), "p99": float(p99), "max": float(max(totals))}
