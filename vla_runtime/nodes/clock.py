@@ -1,0 +1,105 @@
+"""From message stamps (ROS time) to steady seconds and back, whatever the ROS clock does.
+
+Deadlines run on the steady clock. The offset between the two clocks is taken anew for each message, so a ROS clock
+that is slewed, stepped by NTP or looped by a bag moves no deadline; the step itself is noticed and reported.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+NANO = 1_000_000_000
+
+SYSTEM_STEP_S = 0.02
+"""A step of the system clock from here on is a jump: slewing (at most 500 ppm) moves it by 10 microseconds per tick."""
+
+SIMULATED_STEP_S = 0.5
+"""The same for /clock, which itself arrives in steps and at a rate of its own."""
+
+MEMORY_S = 2.0
+"""How long after a jump a stamp may still be one from before it (messages in flight, inputs that stopped)."""
+
+READ_TOLERANCE_S = 2e-4
+"""Both clocks must be read within this time of each other; otherwise the thread was interrupted: read again."""
+
+
+@dataclass(frozen=True)
+class Jump:
+    """A step of the ROS clock against the steady clock."""
+
+    at: float
+    size_s: float
+
+    def __str__(self) -> str:
+        return f"the ROS clock jumped by {self.size_s:+.3f} s; deadlines run on the steady clock and are not affected"
+
+
+class StampClock:
+    """Converts between stamps in nanoseconds of ROS time and steady seconds. Safe to use from several threads."""
+
+    def __init__(
+        self, ros_now_ns: Callable[[], int], steady_now: Callable[[], float] = time.monotonic, step_s=SYSTEM_STEP_S
+    ):
+        self._ros_now_ns = ros_now_ns
+        self._steady_now = steady_now
+        self._step_s = step_s
+        self._lock = threading.Lock()
+        self._offset_ns: int | None = None  # ROS nanoseconds at steady zero
+        self._before_ns: int | None = None  # the same, before the last jump
+        self._last: Jump | None = None
+        self._pending: Jump | None = None
+        self.jumps = 0
+
+    def watch(self) -> Jump | None:
+        """Read both clocks; return a jump that happened since the last call of ``watch``, once."""
+        with self._lock:
+            self._read()
+            jump, self._pending = self._pending, None
+            return jump
+
+    def restart(self) -> None:
+        """Forget what was: the next reading is no jump (after a pause in which nobody read the clock)."""
+        with self._lock:
+            self._offset_ns = self._before_ns = self._pending = None
+
+    def to_steady(self, stamp_ns: int) -> float:
+        """Steady seconds of a stamp that arrived just now.
+
+        After a jump the stamp may come from before it: of the two readings the younger one that is not in the
+        future holds. A stamp in the future (another host's clock) stays in the future: its user judges it.
+        """
+        with self._lock:
+            now = self._read()
+            t = (stamp_ns - self._offset_ns) / NANO
+            if self._before_ns is None:
+                return t
+            before = (stamp_ns - self._before_ns) / NANO
+            present = now + READ_TOLERANCE_S
+            return max([x for x in (t, before) if x <= present], default=min(t, before))
+
+    def to_stamp(self, t: float) -> int:
+        """ROS nanoseconds of an instant on the steady clock, as the ROS clock counts now; never negative."""
+        with self._lock:
+            self._read()
+            return max(0, self._offset_ns + round(t * NANO))
+
+    def _read(self) -> float:
+        """Bring the offset up to date; returns the steady time of the reading."""
+        for _ in range(4):
+            begin = self._steady_now()
+            ros = self._ros_now_ns()
+            now = self._steady_now()
+            if now - begin < READ_TOLERANCE_S:
+                break
+        offset = ros - round((begin + now) / 2 * NANO)
+        if self._offset_ns is not None:
+            size_s = (offset - self._offset_ns) / NANO
+            if abs(size_s) >= self._step_s:
+                self.jumps += 1
+                self._before_ns, self._last = self._offset_ns, Jump(now, size_s)
+                self._pending = self._last
+            elif self._last is not None and self._before_ns is not None and now - self._last.at > MEMORY_S:
+                self._before_ns = None
+        self._offset_ns = offset
+        return now
