@@ -1,0 +1,176 @@
+"""The follower: messages in, one command per control update out."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from vla_runtime.sim.follower.message import Point, TrajectoryMessage
+from vla_runtime.sim.follower.rules import FollowerSettings, Rejection, validate
+from vla_runtime.sim.follower.sampling import ActiveTrajectory, State
+from vla_runtime.sim.follower.splice import JointOrder, splice
+
+_NOTHING = np.zeros(0)
+
+
+@dataclass
+class Figures:
+    """What has been counted since activation."""
+
+    received: int = 0
+    accepted: int = 0
+    replaced: int = 0  # messages that were overwritten by the next before any update saw them
+    spliced: int = 0
+    not_finite: int = 0  # messages with a NaN or infinity: not rejected, as in the controller, but counted
+    holds: int = 0  # times that it stopped by itself: a tolerance or the command timeout
+    rejected: Counter = field(default_factory=Counter)  # by reason
+    last_rejection: str = ""
+
+
+class Follower:
+    """One controller instance: `accept` messages as they arrive, `update` at the control rate.
+
+    Times are ROS time in integer nanoseconds. Not thread-safe: one owner, or a lock around both calls.
+    """
+
+    def __init__(self, joint_names: Sequence[str], settings: FollowerSettings | None = None):
+        """joint_names: the controller's joints, in its order. Raises ValueError for duplicates or none."""
+        names = list(joint_names)
+        if not names or len(set(names)) != len(names):
+            raise ValueError(f"joint_names are {names}; the controller needs at least one, each once")
+        self.joint_names = names
+        self.settings = settings or FollowerSettings()
+        self.figures = Figures()
+        self._order = JointOrder(names)
+        self._pending: TrajectoryMessage | None = None
+        self._active: ActiveTrajectory | None = None
+        self._holding = False
+        self._cursor_ns = 0  # how far the active trajectory has been played
+        self._updated_ns: int | None = None
+        self._command: State | None = None
+        self._commanded_ns: int | None = None
+
+    @property
+    def holding(self) -> bool:
+        """Whether it holds a position by its own decision: since activation, or since a timeout or a tolerance."""
+        return self._holding
+
+    @property
+    def resting(self) -> bool:
+        """Whether the running trajectory has been played to its end."""
+        end_ns = self._active.start_ns + self._active.points[-1].time_ns if self._active else 0
+        return self._active is not None and self._active.sampled and self._cursor_ns >= end_ns
+
+    def activate(self, position: np.ndarray, velocity: np.ndarray | None = None) -> None:
+        """Start (again) by holding the measured position (n,) rad; counters go to 0."""
+        state = self._measured(position, velocity)
+        self.figures = Figures()
+        self._active, self._updated_ns, self._commanded_ns = None, None, None
+        self._command = state
+        self._hold(state)
+
+    def accept(self, message: TrajectoryMessage, now_ns: int) -> Rejection | None:
+        """A message arrived. Returns None, or why it is dropped; the running trajectory then goes on.
+
+        An accepted message takes effect at the next update. It also ends a hold that the controller had begun.
+        """
+        self.figures.received += 1
+        rejection = validate(message, self.joint_names, self.settings, now_ns)
+        if rejection:
+            self.figures.rejected[rejection.reason] += 1
+            self.figures.last_rejection = rejection.text
+            return rejection
+        if not all(np.isfinite(p.positions).all() and np.isfinite(p.velocities).all() for p in message.points):
+            self.figures.not_finite += 1
+        self.figures.accepted += 1
+        self.figures.replaced += self._pending is not None and not self._holding
+        # The callers' message stays theirs: filling, sorting and splicing work on a copy.
+        self._pending = TrajectoryMessage(
+            message.stamp_ns,
+            list(message.joint_names),
+            [Point(p.time_ns, p.positions, p.velocities, p.accelerations, p.effort) for p in message.points],
+        )
+        self._holding = False
+        return None
+
+    def update(
+        self, now_ns: int, position: np.ndarray, velocity: np.ndarray | None = None, period_ns: int | None = None
+    ) -> State:
+        """One control cycle; returns the command for all joints.
+
+        position, velocity: measured, (n,) rad and rad/s. period_ns: time since the last update (steady clock); None
+        takes it from now_ns. Raises RuntimeError before `activate`.
+        """
+        if self._command is None:
+            raise RuntimeError("the follower is not active; call activate(measured position) first")
+        measured = self._measured(position, velocity)
+        self._install(now_ns)
+        self._advance(now_ns, measured, period_ns)
+        active, settings = self._active, self.settings
+        desired = active.sample(self._cursor_ns)
+        ahead_ns = round(1e9 / settings.update_rate_hz) if settings.looks_ahead else 0
+        command = active.sample(self._cursor_ns + ahead_ns)
+        if command is None:  # the clock went back behind the state that the trajectory begins from
+            return self._command
+        overrun_s = (self._cursor_ns - command.segment_ns) * 1e-9
+        if command.at_end and not self._holding and 0.0 < settings.timeout_s < overrun_s:
+            self._hold(measured, counted=True)
+        if self._tolerated((desired or command).state, measured, command.at_end, overrun_s):
+            self._command = command.state
+            self._commanded_ns = now_ns
+        else:
+            self._hold(measured, counted=True)
+        return self._command
+
+    def _measured(self, position: np.ndarray, velocity: np.ndarray | None) -> State:
+        position = np.array(position, dtype=np.float64)
+        if position.shape != (len(self.joint_names),):
+            raise ValueError(f"the measured position has shape {position.shape}; expected ({len(self.joint_names)},)")
+        known = velocity is not None and self.settings.velocity_state
+        return State(position, np.array(velocity, dtype=np.float64) if known else _NOTHING, _NOTHING)
+
+    def _hold(self, measured: State, counted: bool = False) -> None:
+        # At the measured position: on a position interface that is a step by the tracking error.
+        n = len(self.joint_names)
+        point = Point(0, measured.positions, np.zeros(n), np.zeros(n))
+        self._pending = TrajectoryMessage(0, list(self.joint_names), [point])
+        self._holding = True
+        self.figures.holds += counted
+
+    def _install(self, now_ns: int) -> None:
+        message, self._pending = self._pending, None
+        if message is None:
+            return
+        if self.settings.splices and self._active and len(self._active.points) > 1 and not self._holding:
+            message = splice(message, self._active, self._order, now_ns, self._cursor_ns, self._command.positions)
+            self.figures.spliced += 1
+        self._order.fill(message, self._command.positions)
+        self._order.sort(message)
+        self._active = ActiveTrajectory(message)
+
+    def _advance(self, now_ns: int, measured: State, period_ns: int | None) -> None:
+        if not self._active.sampled:
+            if self.settings.interpolate_from_desired_state:
+                # Humble's open_loop_control begins at `now`; later ones at the time of the last command.
+                last_ns = self._commanded_ns if self._commanded_ns is not None else now_ns
+                self._active.begin(last_ns if self.settings.looks_ahead else now_ns, self._command)
+            else:
+                self._active.begin(now_ns, measured)
+            self._cursor_ns = now_ns
+        elif not self.settings.looks_ahead:
+            self._cursor_ns = now_ns
+        else:
+            # Later controllers integrate their own time between two messages (speed scaling needs it).
+            self._cursor_ns += period_ns if period_ns is not None else now_ns - self._updated_ns
+        self._updated_ns = now_ns
+
+    def _tolerated(self, desired: State, measured: State, at_end: bool, overrun_s: float) -> bool:
+        if self._holding:
+            return True
+        error = float(np.max(np.abs(desired.positions - measured.positions)))
+        settings = self.settings
+        if not at_end:
+            return not 0.0 < settings.trajectory_tolerance_rad < error
+        late = 0.0 < settings.goal_time_s < overrun_s
+        return not (late and 0.0 < settings.goal_tolerance_rad < error)
