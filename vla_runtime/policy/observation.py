@@ -141,6 +141,7 @@ class ObservationAssembler:
             if now - t > self._max_age:
                 return NotReady("stale", f"{label} is {now - t:.3f} s old, the limit is {self._max_age:.3f} s")
             if t - now > self._max_ahead:
+                self._drop_future(now)  # else it would shadow every true sample until its time comes
                 return NotReady("future", f"{label} is stamped {t - now:.3f} s in the future; check the hosts' clocks")
         waiting = [camera for camera in self._cameras if self._frames[camera][0] <= self._used.get(camera, -np.inf)]
         if waiting:
@@ -148,3 +149,9 @@ class ObservationAssembler:
         if not self._cameras and self._state[0] <= self._state_used:
             return NotReady("waiting", "no new joint state yet")
         return None
+
+    def _drop_future(self, now: float) -> None:
+        latest = now + self._max_ahead
+        self._frames = {camera: held for camera, held in self._frames.items() if held[0] <= latest}
+        if self._state is not None and self._state[0] > latest:
+            self._state = None

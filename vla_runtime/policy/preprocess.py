@@ -1,6 +1,6 @@
 """Pixels to the model's tensor: resize, crop or pad, normalise, NCHW.
 
-Written once against the array API: ``xp`` is NumPy here and CuPy on a GPU, where the picture stays on the device and
+Written once for any array module ``xp``: NumPy here, CuPy on a GPU, where the picture stays on the device and
 the result goes to the engine by DLPack. Resizing is separable bilinear with half-pixel centres (align_corners=False),
 the rule of torch's ``interpolate``; with ``antialias`` the triangle filter widens by the reduction factor.
 """
@@ -39,11 +39,7 @@ def prepare(image: Array, camera: CameraModel, xp=np) -> Array:
     pixels = resize_with_mode(image, camera, xp)
     scale = xp.asarray([1.0 / (255.0 * std) for std in camera.std], dtype=xp.float32)
     shift = xp.asarray([mean / std for mean, std in zip(camera.mean, camera.std)], dtype=xp.float32)
-    return (
-        xp.permute_dims(pixels * scale - shift, (2, 0, 1))
-        if hasattr(xp, "permute_dims")
-        else (xp.transpose(pixels * scale - shift, (2, 0, 1)))
-    )
+    return xp.transpose(pixels * scale - shift, (2, 0, 1))
 
 
 def resize_with_mode(image: Array, camera: CameraModel, xp=np) -> Array:

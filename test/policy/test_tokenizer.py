@@ -1,0 +1,38 @@
+import numpy as np
+import pytest
+
+from vla_runtime.policy.bundle_model import InstructionModel
+from vla_runtime.policy.errors import BundleError, InstructionError
+from vla_runtime.policy.tokenizer import InstructionTokenizer
+from vla_runtime.toolchain.tiny_bundle import WORDS
+
+
+def tokenizer(bundle, **fields):
+    return InstructionTokenizer(
+        bundle / "tokenizer.json", InstructionModel(tokenizer="tokenizer.json", **{"max_tokens": 8, **fields})
+    )
+
+
+def test_tokens_are_padded_and_masked(tiny_bundle):
+    tokens, mask = tokenizer(tiny_bundle).encode("Pick up the RED cube")
+    assert [WORDS[i] for i in tokens[0]] == ["pick", "up", "the", "red", "cube", "[PAD]", "[PAD]", "[PAD]"]
+    assert tokens.dtype == np.int64 and mask.dtype == bool and mask.sum() == 5 and not tokens.flags.writeable
+
+
+def test_too_long_and_empty_instructions_are_refused(tiny_bundle):
+    with pytest.raises(InstructionError, match="9 tokens, this policy reads 8"):
+        tokenizer(tiny_bundle).encode("the " * 9)
+    with pytest.raises(InstructionError, match="empty"):
+        tokenizer(tiny_bundle).encode("  ")
+
+
+def test_template_and_unknown_words(tiny_bundle):
+    made = tokenizer(tiny_bundle, template="lift the {instruction}")
+    assert [WORDS[i] for i in made.encode("cube")[0][0][:3]] == ["lift", "the", "cube"]
+    assert made.unknown_words("pick up the violet cube") == ["violet"]
+
+
+def test_a_file_that_is_no_tokenizer_is_named(tmp_path):
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(BundleError, match="tokenizer.json"):
+        tokenizer(tmp_path)
