@@ -37,8 +37,11 @@ def dds(domain: int) -> Result:
     found = f"round trip p50 {p50:.2f} ms, p99 {p99:.2f} ms; {frames} of {FRAMES} frames of 1280x720 arrived"
     figures = {"round_trip_p50_ms": float(p50), "round_trip_p99_ms": float(p99), "frames": frames}
     if frames < FRAMES:
-        return Result("DDS", WARN, found, "large images are lost: set FASTDDS_BUILTIN_TRANSPORTS=LARGE_DATA in every "
-                      "process, or use compressed images", figures)  # fmt: skip
+        advice = (
+            "large images are lost: set FASTDDS_BUILTIN_TRANSPORTS=LARGE_DATA in every process (it needs "
+            "ROS_AUTOMATIC_DISCOVERY_RANGE=SUBNET), or use compressed images"
+        )
+        return Result("DDS", WARN, found, advice, figures)
     return Result("DDS", OK, found, figures=figures)
 
 
