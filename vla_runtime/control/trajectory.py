@@ -1,0 +1,111 @@
+"""What the executor plans and what the watchdog commands: timed positions and velocities that end at rest."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+MIN_SPACING_S = 0.004
+"""No two points closer than this: below it controllers of 250 Hz and less see two points in one cycle."""
+
+
+@dataclass(frozen=True, eq=False)
+class JointSample:
+    """One JointState, already mapped to the controller's joint order.
+
+    ``t``: steady seconds of its stamp; ``position`` (n,), ``velocity`` (n,), ``effort`` (n,) or None; joint units.
+    """
+
+    t: float
+    position: np.ndarray
+    velocity: np.ndarray
+    effort: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """Points that a joint trajectory controller joins by cubics (Hermite, as it does for position and velocity).
+
+    ``start``: steady seconds of point 0; ``times`` (m,) s from ``start``, ``times[0] == 0``, strictly increasing;
+    ``positions`` (m, n); ``velocities`` (m, n), the last row exactly 0; ``plan_id``: the request id of the plan that
+    it follows; ``brake_from``: index of the point at which the brake begins, None where nothing is said about it.
+    The constructor checks shapes only (it runs 50 times a second); :meth:`fault` checks the whole form.
+    """
+
+    start: float
+    joint_names: tuple[str, ...]
+    times: np.ndarray
+    positions: np.ndarray
+    velocities: np.ndarray
+    plan_id: str = ""
+    brake_from: int | None = None
+
+    def __post_init__(self) -> None:
+        shape = (len(self.times), len(self.joint_names))
+        if shape[0] == 0 or self.positions.shape != shape or self.velocities.shape != shape:
+            raise ValueError(
+                f"{shape[0]} times and {shape[1]} joints, but positions {self.positions.shape} "
+                f"and velocities {self.velocities.shape}"
+            )
+
+    @cached_property
+    def _knots(self) -> list[float]:
+        return self.times.tolist()
+
+    @property
+    def end(self) -> float:
+        """Steady seconds of the last point."""
+        return self.start + self._knots[-1]
+
+    def sample(self, t: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return position and velocity (n,), (n,) at steady time ``t``; clamped to the first and the last point."""
+        s, i = t - self.start, self._segment(t)
+        if i < 0:
+            return self.positions[0].copy(), self.velocities[0].copy()
+        if i >= len(self._knots) - 1:
+            return self.positions[-1].copy(), self.velocities[-1].copy()
+        s -= self._knots[i]
+        h = self._knots[i + 1] - self._knots[i]
+        p, v = self.positions[i], self.velocities[i]
+        a, jerk = self._cubic(i, h)
+        return p + s * (v + s * (0.5 * a + s / 6.0 * jerk)), v + s * (a + 0.5 * s * jerk)
+
+    def acceleration(self, t: float) -> np.ndarray:
+        """Return the acceleration (n,) of the cubic at ``t`` (of the following one, at a point); 0 outside."""
+        i = self._segment(t)
+        if i < 0 or i >= len(self._knots) - 1:
+            return np.zeros(len(self.joint_names))
+        h = self._knots[i + 1] - self._knots[i]
+        a, jerk = self._cubic(i, h)
+        return a + (t - self.start - self._knots[i]) * jerk
+
+    def fault(self) -> str | None:
+        """Say what is wrong with the form of a message, or None: finite, times, spacing, ends at rest."""
+        if self.times[0] != 0.0:
+            return f"time_from_start of the first point is {self.times[0]:g} s, not 0"
+        if not np.isfinite(self.times).all():
+            return "a time is not finite"
+        gaps = np.diff(self.times)
+        if gaps.size and gaps.min() < MIN_SPACING_S - 1e-9:
+            i = int(gaps.argmin())
+            return f"points {i} and {i + 1} are {gaps[i]:.4f} s apart; at least {MIN_SPACING_S} s is needed"
+        for what, values in (("position", self.positions), ("velocity", self.velocities)):
+            if not np.isfinite(values).all():
+                row, joint = (int(k) for k in np.argwhere(~np.isfinite(values))[0])
+                return f"{what} of {self.joint_names[joint]} at point {row} is {values[row, joint]}"
+        if self.velocities[-1].any():
+            joint = int(np.abs(self.velocities[-1]).argmax())
+            return f"ends moving: {self.joint_names[joint]} at {self.velocities[-1, joint]:g} per second"
+        return None
+
+    def _segment(self, t: float) -> int:
+        return bisect_right(self._knots, t - self.start) - 1
+
+    def _cubic(self, i: int, h: float) -> tuple[np.ndarray, np.ndarray]:
+        """Acceleration at the start of segment ``i`` and its jerk."""
+        v0, v1 = self.velocities[i], self.velocities[i + 1]
+        slope = (self.positions[i + 1] - self.positions[i]) / h
+        return (6.0 * slope - 4.0 * v0 - 2.0 * v1) / h, (6.0 * (v0 + v1) - 12.0 * slope) / h**2
