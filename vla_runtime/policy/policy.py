@@ -13,6 +13,7 @@ from vla_runtime.engines.registry import make_engine, resolve
 from vla_runtime.engines.settings import EngineSettings
 from vla_runtime.policy.bundle import Bundle, load_bundle
 from vla_runtime.policy.errors import BundleError
+from vla_runtime.policy.proof import require_proof
 
 # family: module whose ``make(bundle, engines)`` builds the policy; a new family is one file and one line here
 FAMILIES: dict[str, str] = {
@@ -86,6 +87,8 @@ def load_policy(
     if family not in FAMILIES:
         raise BundleError(f"bundle {bundle.path}: family '{family}' is unknown; this version has {sorted(FAMILIES)}")
     name = resolve(engine)
+    if not allow_unproven:
+        require_proof(bundle, name)
     engines = {stage: make_engine(name, bundle.stage_path(stage), stage, settings) for stage in bundle.policy.stages}
     if wrap is not None:
         engines = {stage: wrap(made) for stage, made in engines.items()}

@@ -1,0 +1,156 @@
+"""Time each stage of a bundle on this machine, and compare it with the time that reading its weights takes."""
+
+import argparse
+import json
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from vla_runtime.engines.settings import EngineSettings
+from vla_runtime.errors import UserError
+from vla_runtime.paths import share
+from vla_runtime.policy.bundle import Bundle
+from vla_runtime.policy.policy import Observation, Policy, load_policy
+from vla_runtime.toolchain.bandwidth import read_bandwidth
+from vla_runtime.toolchain.weights import weight_bytes
+
+
+@dataclass(frozen=True)
+class StageFigures:
+    """Times of one stage in ms over all rounds, the bytes it has to read each time, and what that alone would take."""
+
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+    max_ms: float
+    bytes: int
+    floor_ms: float
+    steps: int = 1
+    tokens: int = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``vla bench policy``."""
+    parser.add_argument("bundle", nargs="?", default=str(share("bundles", "demo")), help="bundle (default: the demo's)")
+    parser.add_argument("--engine", default="auto", help="engine to run it with (default: auto)")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of a stage (default: 1)")
+    parser.add_argument("--rounds", type=int, default=100, help="measured inferences (default: 100)")
+    parser.add_argument("--warm-up", type=int, default=5, help="inferences before that, reported apart (default: 5)")
+    parser.add_argument("--json", metavar="FILE", help="write the figures to FILE ('-': standard output)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``vla bench policy``."""
+    for name in ("threads", "rounds", "warm_up"):
+        if getattr(args, name) < 1:
+            raise UserError(f"--{name.replace('_', '-')} is {getattr(args, name)}; it must be at least 1")
+    settings = EngineSettings(threads=args.threads)
+    policy = load_policy(args.bundle, args.engine, allow_unproven=True, settings=settings)
+    report = bench(policy, rounds=args.rounds, warm_up=args.warm_up, threads=args.threads)
+    if args.json == "-":
+        json.dump(report, sys.stdout, indent=2)
+        print()
+        return 0
+    if args.json:
+        Path(args.json).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    print_report(report)
+    return 0
+
+
+def bench(policy: Policy, *, rounds: int, warm_up: int, threads: int) -> dict:
+    """Measure ``rounds`` inferences on random observations; the memory's speed is measured before and after."""
+    rng = np.random.default_rng(0)
+    before = read_bandwidth(threads)
+    cold = [_round(policy, rng, seed) for seed in range(warm_up)]
+    times = [_round(policy, rng, seed) for seed in range(rounds)]
+    bandwidth = max(before, read_bandwidth(threads))
+    bundle = policy.bundle
+    stages = {}
+    for name in times[0]:
+        values = np.array([each[name] for each in times])
+        size, steps = stage_bytes(bundle, name)
+        p50, p95, p99 = (float(np.percentile(values, q)) for q in (50, 95, 99))
+        floor_ms = size / bandwidth * 1e3
+        stages[name] = vars(
+            StageFigures(p50, p95, p99, float(values.max()), size, floor_ms, steps, _tokens(bundle, name))
+        )
+    return {
+        "bundle": bundle.policy.name,
+        "engine": {name: engine.name for name, engine in policy.engines.items()},
+        "rounds": rounds,
+        "first_ms": cold[0]["total"],
+        "stages": stages,
+        "machine": {
+            "cpu": _cpu_name(),
+            "cores": os.cpu_count(),
+            "threads": threads,
+            "read_bandwidth_gb_s": bandwidth / 1e9,
+            "python": platform.python_version(),
+        },
+        "against": {},
+    }
+
+
+def stage_bytes(bundle: Bundle, name: str) -> tuple[int, int]:
+    """Return (bytes that one inference must read in this stage, times it runs): weights and inputs, once per step."""
+    policy = bundle.policy
+    if name == "total":
+        return sum(stage_bytes(bundle, stage)[0] for stage in policy.stages), 1
+    if name not in policy.stages:
+        return sum(3 * camera.height * camera.width for camera in policy.cameras), 1
+    inputs = sum(
+        int(np.prod(tensor.shape)) * np.dtype(tensor.dtype).itemsize for tensor in policy.stages[name].inputs.values()
+    )
+    steps = policy.sampler.steps if name == "action" else 1
+    return (weight_bytes(bundle.stage_path(name)) + inputs) * steps, steps
+
+
+def print_report(report: dict) -> None:
+    """Print the figures as a table."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    machine = report["machine"]
+    print(f"{report['bundle']}: {report['rounds']} inferences, after a first one of {report['first_ms']:.1f} ms")
+    table = Table("stage", "steps", "p50", "p95", "p99", "max ms", "MB read", "floor ms", "p50/floor", box=box.SIMPLE)
+    for name, stage in report["stages"].items():
+        times = (f"{stage[key]:.2f}" for key in ("p50_ms", "p95_ms", "p99_ms", "max_ms"))
+        ratio = f"{stage['p50_ms'] / stage['floor_ms']:.1f}" if stage["floor_ms"] else "-"
+        size, floor = f"{stage['bytes'] / 1e6:.2f}", f"{stage['floor_ms']:.3f}"
+        table.add_row(name, str(stage["steps"]), *times, size, floor, ratio)
+    Console(width=100).print(table)
+    print(
+        f"{machine['cpu']}, {machine['threads']} thread(s), reads {machine['read_bandwidth_gb_s']:.1f} GB/s from memory"
+    )
+    print("floor: the time that reading the bytes from memory takes; weights that fit the cache can beat it")
+    for peer, figures in report["against"].items():
+        print(f"against {peer}: {figures}")
+
+
+def _round(policy: Policy, rng: np.random.Generator, seed: int) -> dict[str, float]:
+    model = policy.bundle.policy
+    images = {
+        camera.name: rng.integers(0, 256, (camera.height, camera.width, 3), dtype=np.uint8) for camera in model.cameras
+    }
+    state = np.asarray(model.state.mean) + np.asarray(model.state.std) * rng.uniform(-1, 1, len(model.state.joints))
+    text = model.instruction.default if model.instruction is not None else ""
+    stage_ms = policy.infer(Observation(0.0, images, state, text), seed=seed).stage_ms
+    return {**stage_ms, "total": sum(stage_ms.values())}
+
+
+def _tokens(bundle: Bundle, name: str) -> int:
+    stage = bundle.policy.stages.get(name)
+    return max((t.shape[1] for t in stage.outputs.values() if len(t.shape) >= 3), default=0) if stage else 0
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
