@@ -1,0 +1,120 @@
+"""Joints by name: shuffled, missing, unknown, in parts."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sensor_msgs.msg import JointState
+
+from vla_runtime.nodes.joint_map import JointMap, JointNameError, JointReader
+
+NAMES = ("pan", "lift", "elbow", "grip")
+
+
+def state(names, position, velocity=(), effort=()):
+    return JointState(
+        name=list(names), position=[float(x) for x in position], velocity=[float(x) for x in velocity],
+        effort=[float(x) for x in effort],
+    )  # fmt: skip
+
+
+@given(st.permutations(NAMES), st.permutations(NAMES))
+@settings(deadline=None)
+def test_shuffled_names_are_mapped_in_every_message(first, second):
+    reader, joints = JointReader(NAMES), JointMap(NAMES)
+    for t, names in ((1.0, first), (1.02, second)):
+        message = state(names, [NAMES.index(n) for n in names], [10 * NAMES.index(n) for n in names])
+        sample = reader.read(message, t)
+        assert sample.position.tolist() == [0, 1, 2, 3]
+        assert sample.velocity.tolist() == [0, 10, 20, 30]
+        assert sample.t == t
+        assert [names[i] for i in joints.order(names, "trajectory")] == list(NAMES)
+    assert reader.fault == ""
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["pan", "lift", "elbow"], "missing joint grip"),
+        (["pan", "lift", "elbow", "grip", "wrist"], "unknown joint wrist"),
+        (["pan", "lift", "elbow", "gripper"], "missing joint grip; unknown joint gripper"),
+        (["pan", "pan", "lift", "elbow", "grip"], "twice the joint pan"),
+        ([], "missing joint pan, lift, elbow, grip"),
+    ],
+)
+def test_a_trajectory_with_other_joints_is_refused_by_name(names, text):
+    with pytest.raises(JointNameError, match=text):
+        JointMap(NAMES).order(names, "trajectory")
+
+
+def test_joints_that_are_not_ours_are_passed_over():
+    sample = JointReader(NAMES).read(state(["left_wheel", *NAMES], [99, 0, 1, 2, 3]), 5.0)
+    assert sample.position.tolist() == [0, 1, 2, 3]
+
+
+def test_a_joint_that_never_comes_is_named_and_there_is_no_sample():
+    reader = JointReader(NAMES)
+    assert reader.read(state(["pan", "lift", "grip"], [0, 0, 0]), 1.0) is None
+    assert reader.fault == "joint states lack elbow"
+
+
+def test_joints_in_parts_make_a_sample_as_old_as_the_oldest():
+    reader = JointReader(NAMES)
+    assert reader.read(state(NAMES[:3], [1, 2, 3], [0, 0, 0]), 1.0) is None
+    sample = reader.read(state(NAMES[3:], [4], [0]), 1.01)
+    assert (sample.t, sample.position.tolist()) == (1.0, [1, 2, 3, 4])
+    assert reader.read(state(NAMES[:3], [2, 3, 4], [0, 0, 0]), 1.02).t == 1.01
+
+
+def test_a_joint_that_is_sent_no_more_ages_the_sample_and_is_named():
+    reader = JointReader(NAMES)
+    reader.read(state(NAMES, [0, 0, 0, 0]), 1.0)
+    sample = reader.read(state(NAMES[:3], [1, 1, 1]), 1.5)
+    assert sample.t == 1.0
+    assert reader.fault == "joint states lack grip"
+
+
+def test_velocities_that_a_driver_does_not_send_come_from_positions():
+    reader = JointReader(NAMES)
+    assert reader.read(state(NAMES, [0, 0, 0, 0]), 1.0).velocity.tolist() == [0, 0, 0, 0]
+    assert reader.read(state(NAMES, [0.1, 0, 0, -0.2]), 1.1).velocity.tolist() == pytest.approx([1, 0, 0, -2])
+    assert reader.read(state(NAMES, [9, 9, 9, 9]), 9.0).velocity.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (state(NAMES, [0, float("nan"), 0, 0]), "position of lift is not finite"),
+        (state(NAMES, [0, 0, 0, 0], [0, 0, float("inf"), 0]), "velocity of elbow is not finite"),
+        (state(NAMES, [0, 0]), "2 values of position for 4 names"),
+        (state(NAMES, [0, 0, 0, 0], [0]), "1 values of velocity for 4 names"),
+        (state(["pan", "pan", "lift", "elbow", "grip"], [0] * 5), "names pan twice"),
+        (state(["a", "b"], [0, 0]), "they name a, b"),
+        (state([], []), "they name nothing"),
+    ],
+)
+def test_a_bad_joint_state_is_no_sample_and_is_named(message, text):
+    reader = JointReader(NAMES)
+    reader.read(state(NAMES, [1, 2, 3, 4]), 1.0)
+    assert reader.read(message, 1.02) is None
+    assert text in reader.fault
+    assert reader.refused == 1
+    assert reader.read(state(NAMES, [1, 2, 3, 4]), 1.04) is not None
+    assert reader.fault == ""
+
+
+def test_what_is_not_finite_in_joints_that_are_not_ours_does_not_matter():
+    assert JointReader(NAMES).read(state(["spare", *NAMES], [float("nan"), 0, 0, 0, 0]), 1.0) is not None
+
+
+def test_effort_where_all_joints_have_it():
+    reader = JointReader(NAMES)
+    assert reader.read(state(NAMES, [0] * 4), 1.0).effort is None
+    assert reader.read(state(NAMES, [0] * 4, effort=[1, 2, 3, 4]), 1.1).effort.tolist() == [1, 2, 3, 4]
+
+
+def test_samples_are_not_changed_by_later_messages():
+    reader = JointReader(NAMES)
+    first = reader.read(state(NAMES, [1, 2, 3, 4]), 1.0)
+    reader.read(state(NAMES, [5, 6, 7, 8]), 1.1)
+    assert np.array_equal(first.position, [1, 2, 3, 4])

@@ -1,0 +1,121 @@
+"""Joints by name, in every message: the order of a message is its sender's business."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from sensor_msgs.msg import JointState
+
+from vla_runtime.control.trajectory import JointSample
+from vla_runtime.errors import UserError
+
+_REMEMBERED_ORDERS = 16
+_VELOCITY_MEMORY_S = 0.2
+
+
+class JointNameError(UserError):
+    """A message whose joint names do not fit; the text names them."""
+
+
+class JointMap:
+    """Finds our joints in messages that name theirs in any order."""
+
+    def __init__(self, joint_names: Sequence[str]):
+        self.joint_names = tuple(joint_names)
+        self._orders: dict[tuple[str, ...], np.ndarray] = {}
+
+    def order(self, names: Sequence[str], what: str) -> np.ndarray:
+        """Indices i with names[i[k]] == joint_names[k], for a message that must have exactly our joints.
+
+        Raises JointNameError naming what is missing, unknown or given twice; ``what`` says in which message.
+        """
+        key = tuple(names)
+        found = self._orders.get(key)
+        if found is None:
+            faults = _faults(key, self.joint_names)
+            if faults:
+                raise JointNameError(f"{what}: {faults}; expected exactly {list(self.joint_names)}")
+            found = np.array([key.index(name) for name in self.joint_names], dtype=np.intp)
+            if len(self._orders) >= _REMEMBERED_ORDERS:
+                self._orders.clear()
+            self._orders[key] = found
+        return found
+
+
+def _faults(names: tuple[str, ...], wanted: tuple[str, ...]) -> str:
+    missing = [name for name in wanted if name not in names]
+    unknown = [name for name in names if name not in wanted]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    parts = [f"{label} joint {', '.join(found)}" for label, found in
+             (("missing", missing), ("unknown", unknown), ("twice the", twice)) if found]  # fmt: skip
+    return "; ".join(parts)
+
+
+class JointReader:
+    """Puts JointStates together to samples in the controller's order.
+
+    Joints may come in parts (an arm's driver and a gripper's): a sample is as old as its oldest joint, so a joint that
+    is no longer sent ages the whole. Joints that are not ours are passed over. Where a driver sends no velocities they
+    are the difference of positions. ``fault`` names what is wrong at present, "" if nothing is.
+    """
+
+    def __init__(self, joint_names: Sequence[str]):
+        self.joint_names = tuple(joint_names)
+        self._index = {name: i for i, name in enumerate(self.joint_names)}
+        n = len(self.joint_names)
+        self._t = np.full(n, -np.inf)
+        self._position, self._velocity, self._effort = np.zeros(n), np.zeros(n), np.full(n, np.nan)
+        self._picks: dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]] = {}
+        self.fault = ""
+        self.refused = 0
+
+    def read(self, message: JointState, t: float) -> JointSample | None:
+        """Take one message whose stamp is ``t`` (steady seconds); the sample, once every joint was heard."""
+        source, target = self._pick(tuple(message.name))
+        problem = self._problem(message, source)
+        if problem:
+            self.fault, self.refused = problem, self.refused + 1
+            return None
+        position = np.asarray(message.position)[source]
+        if len(message.velocity):
+            velocity = np.asarray(message.velocity)[source]
+        else:
+            gap = t - self._t[target]
+            moving = (gap > 0) & (gap < _VELOCITY_MEMORY_S)
+            velocity = np.where(moving, (position - self._position[target]) / np.where(moving, gap, 1.0), 0.0)
+        self._position[target], self._velocity[target], self._t[target] = position, velocity, t
+        if len(message.effort):
+            self._effort[target] = np.asarray(message.effort)[source]
+        absent = [name for name, seen in zip(self.joint_names, self._t) if seen == -np.inf]
+        lost = [name for name, seen in zip(self.joint_names, self._t) if t - seen > _VELOCITY_MEMORY_S]
+        self.fault = f"joint states lack {', '.join(absent or lost)}" if absent or lost else ""
+        if absent:
+            return None
+        effort = None if np.isnan(self._effort).any() else self._effort.copy()
+        return JointSample(float(self._t.min()), self._position.copy(), self._velocity.copy(), effort)
+
+    def _pick(self, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
+        found = self._picks.get(names)
+        if found is None:
+            pairs = [(i, self._index[name]) for i, name in enumerate(names) if name in self._index]
+            found = tuple(np.array(column, dtype=np.intp) for column in (zip(*pairs) if pairs else ((), ())))
+            if len(self._picks) >= _REMEMBERED_ORDERS:
+                self._picks.clear()
+            self._picks[names] = found
+        return found
+
+    def _problem(self, message: JointState, source: np.ndarray) -> str:
+        names = message.name
+        if len(set(names)) != len(names):
+            return f"joint state names {', '.join(sorted({n for n in names if names.count(n) > 1}))} twice"
+        for field, required in (("position", True), ("velocity", False), ("effort", False)):
+            count = len(getattr(message, field))
+            if count != len(names) and (required or count):
+                return f"joint state has {count} values of {field} for {len(names)} names"
+        if not len(source):
+            return f"joint states lack {', '.join(self.joint_names)}: they name {', '.join(names) or 'nothing'}"
+        for field in ("position", "velocity"):
+            values = np.asarray(getattr(message, field))
+            bad = [names[i] for i in source if len(values) and not np.isfinite(values[i])]
+            if bad:
+                return f"joint state {field} of {', '.join(bad)} is not finite"
+        return ""
