@@ -21,7 +21,7 @@ REPEAT_REFUSAL = 10
 """A refusal that stays the same is logged again after this many attempts."""
 
 
-class RefusedError(UserError):
+class TransitionRefusedError(UserError):
     """A transition that cannot be made; ``retry`` says whether waiting may mend it (a camera not yet there)."""
 
     def __init__(self, reason: str, *, retry: bool = False):
@@ -53,7 +53,7 @@ class ManagedNode(LifecycleNode):
         self.every(STATE_PERIOD_S, self.publish_state)
         self.every(DIAGNOSTICS_PERIOD_S, self.publish_diagnostics)
         self._attempts = 0
-        self._wanted = bool(self.parameters.start["autostart"])
+        self._wanted = self.parameters["node"].autostart
         self.every(AUTOSTART_PERIOD_S, self._autostart)
         self.outbox.post(self._autostart)
 
@@ -215,11 +215,12 @@ class ManagedNode(LifecycleNode):
         else:
             self.refusal, self._attempts = "", 0
             result = last()
+        self.stamps.restart()  # loading may have kept this thread from hearing /clock: that is no jump
         self.outbox.post(self.publish_state)
         return result
 
     def _refuse(self, verb: str, error: UserError) -> None:
-        retry = isinstance(error, RefusedError) and error.retry
+        retry = isinstance(error, TransitionRefusedError) and error.retry
         text = f"cannot {verb}: {error}"
         self._attempts = self._attempts + 1 if text == self.refusal else 1
         self.refusal = text
@@ -231,7 +232,7 @@ class ManagedNode(LifecycleNode):
 
     def reconsider(self) -> None:
         """A parameter changed: a refusal that ended the autostart may be void now."""
-        if self.refusal and self.parameters.start["autostart"] and self.lifecycle_state in ("unconfigured", "inactive"):
+        if self.refusal and self.parameters["node"].autostart and self.lifecycle_state in ("unconfigured", "inactive"):
             self._wanted = True
 
     def _autostart(self) -> None:

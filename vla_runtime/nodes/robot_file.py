@@ -1,0 +1,58 @@
+"""The robot's limits and named poses, found by path or by the name of a file in config/robots."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+
+from vla_runtime.control.limits import Limits, LimitsError
+from vla_runtime.errors import UserError
+from vla_runtime.paths import share
+
+
+class RobotFileError(UserError):
+    """A robot file that is not there or cannot be right."""
+
+
+@dataclass(frozen=True)
+class Robot:
+    """What is known about a robot: limits in the controller's order of joints, poses by name (rad by joint)."""
+
+    path: Path
+    limits: Limits
+    poses: Mapping[str, Mapping[str, float]]
+
+
+def load_robot(robot: str) -> Robot:
+    """Load the robot that the parameter ``robot`` names. Raises RobotFileError."""
+    path = _find(robot)
+    try:
+        limits = Limits.from_yaml(path)
+    except LimitsError as error:
+        raise RobotFileError(f"robot = '{robot}': {error}") from None
+    poses = yaml.safe_load(path.read_text(encoding="utf-8")).get("named_poses") or {}
+    for name, pose in poses.items() if isinstance(poses, Mapping) else [("named_poses", None)]:
+        if not isinstance(pose, Mapping) or not all(isinstance(v, (int, float)) for v in pose.values()):
+            raise RobotFileError(f"{path}: named pose '{name}' must map joints to radians, found {pose!r}")
+        unknown = sorted(set(pose) - set(limits.joint_names))
+        if unknown:
+            raise RobotFileError(
+                f"{path}: named pose '{name}' names unknown joint {', '.join(unknown)}; "
+                f"there are {', '.join(limits.joint_names)}"
+            )
+    return Robot(path, limits, poses)
+
+
+def _find(robot: str) -> Path:
+    names = sorted(path.stem for path in share("config", "robots").glob("*.yaml"))
+    if not robot:
+        raise RobotFileError(
+            f"parameter robot is empty: give a YAML file with the joints' limits, or one of {', '.join(names)}"
+        )
+    path = Path(robot).expanduser()
+    if path.is_file():
+        return path
+    if robot in names:
+        return share("config", "robots", f"{robot}.yaml")
+    raise RobotFileError(f"robot = '{robot}': no such file, and config/robots has only {', '.join(names)}")
