@@ -1,0 +1,168 @@
+"""What the arm is being driven along, and the shadow of what was last commanded.
+
+Every change of driver starts from the shadow, so that position and velocity of the command are continuous whoever
+has the arm.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+
+import numpy as np
+
+from vla_runtime.control.fallback import FallbackPlanner, Situation
+from vla_runtime.control.gate import Gate, GateRefusal
+from vla_runtime.control.limits import Limits
+from vla_runtime.control.motion import MotionError, MotionState, move
+from vla_runtime.control.reissue import joined, rebased, windowed
+from vla_runtime.control.trajectory import JointSample, Trajectory
+from vla_runtime.control.watchdog_settings import WatchdogSettings
+
+_HISTORY = 8  # commands kept to know where the command was when a joint state was taken: 0.16 s
+_SAME = 1e-6  # rad and rad/s: a planner's start that differs by less is the state it was given
+
+
+class Drive:
+    """The motion that is being commanded. Not thread-safe, reads no clock."""
+
+    def __init__(self, gate: Gate, planners: Mapping[str, FallbackPlanner]) -> None:
+        self.gate = gate
+        self.planners = planners
+        self.shadow: Trajectory | None = None  # the last command
+        self.motion: Trajectory | None = None  # what commands are made from
+        self.planner = ""  # who made the motion, if a planner did
+        self.failures: deque[str] = deque(maxlen=16)  # what planners did wrong
+        self.failed = 0
+        self._whole = True
+        self._history: deque[Trajectory] = deque(maxlen=_HISTORY)
+
+    @property
+    def limits(self) -> Limits:
+        """The limits of the joints."""
+        return self.gate.limits
+
+    @property
+    def settings(self) -> WatchdogSettings:
+        """The watchdog's settings."""
+        return self.gate.settings
+
+    def forget(self) -> None:
+        """Forget the last command: the arm is nobody's."""
+        self.shadow = self.motion = None
+        self._history.clear()
+
+    def begin_at(self, now: float, sample: JointSample) -> None:
+        """Take the measured state, at rest, for the last command: where nothing was ever commanded."""
+        position = np.clip(sample.position, self.limits.lower, self.limits.upper)
+        rest = np.zeros((2, len(position)))
+        self.shadow = Trajectory(
+            now, self.limits.joint_names, np.array([0.0, 0.1]), np.stack([position, position]), rest, brake_from=0
+        )
+        self.motion, self._whole = self.shadow, True
+
+    def state(self, now: float) -> MotionState:
+        """Return where the command is at ``now``; needs a shadow."""
+        position, velocity = self.shadow.sample(now)
+        limit = self.limits.acceleration
+        return MotionState(position, velocity, np.clip(self.shadow.acceleration(now), -limit, limit))
+
+    def resting(self, now: float) -> bool:
+        """Whether the motion has come to its end."""
+        return self.motion is None or now >= self.motion.end
+
+    def fit(
+        self, now: float, trajectory: Trajectory, measured: np.ndarray | None = None, tolerance_rad: float = 0.0
+    ) -> Trajectory | GateRefusal:
+        """Return ``trajectory`` as a command at ``now`` that goes on exactly where the last one is, or why not.
+
+        Between the stamp and ``now`` a planner may have left the last command a little; that difference fades out
+        inside the first ``seam_s`` seconds (twice that, if the limits want it). With no command yet, it must begin
+        near the ``measured`` state.
+        """
+        left = rebased(trajectory, now)
+        if self.shadow is None:
+            return self.gate.near(left, measured) or self.gate.limits_kept(left) or left
+        refusal = self.gate.continuous(trajectory, self.shadow, tolerance_rad)
+        if refusal is not None:
+            return refusal
+        position, velocity = self.shadow.sample(now)
+        fitted = joined(left, position, velocity, self.settings.seam_s)
+        refusal = self.gate.limits_kept(fitted)
+        if refusal is not None and fitted is not left:
+            fitted = joined(left, position, velocity, 2.0 * self.settings.seam_s)
+            refusal = self.gate.limits_kept(fitted)
+        return refusal or fitted
+
+    def follow(self, trajectory: Trajectory, planner: str = "") -> None:
+        """Command ``trajectory``, whole, until something else is given."""
+        self.motion, self.planner, self._whole = trajectory, planner, True
+
+    def take_over(self, now: float, name: str, measured: JointSample | None, cause: str) -> None:
+        """Let the planner ``name`` have the arm from the last command on.
+
+        A planner that raises, or whose trajectory does not pass the gate, is replaced by ``stop``; and if that does not
+        fit either, the last command is driven to its end, which is a brake that was judged before.
+        """
+        situation = Situation(now, self.shadow, self.state(now), measured, cause)
+        for candidate in dict.fromkeys((name, "stop")):
+            planned = self._ask(candidate, situation)
+            if planned is not None:
+                self.motion, self.planner, self._whole = planned, candidate, planned.brake_from is not None
+                return
+        self.follow(rebased(self.shadow, now), "last command")
+
+    def _ask(self, name: str, situation: Situation) -> Trajectory | None:
+        try:
+            planned = self.planners[name].plan(situation)
+        except Exception as error:  # a plug-in must not take the watchdog with it
+            self._note(f"{name}: {type(error).__name__}: {error}")
+            return None
+        refusal = self.gate.form(situation.now, planned, self.settings.period_s) or self.gate.limits_kept(planned)
+        state = situation.state
+        start = max(
+            np.abs(planned.positions[0] - state.position).max(), np.abs(planned.velocities[0] - state.velocity).max()
+        )
+        if refusal is not None or start > _SAME or planned.start != situation.now:
+            self._note(f"{name}: {refusal.text if refusal else f'starts {start:.6f} away from the last command'}")
+            return None
+        return planned
+
+    def go_to(self, now: float, target: np.ndarray, speed: float, planner: str) -> bool:
+        """Go from the last command to ``target`` (n,) rad at ``speed`` (a fraction of all limits); say if it works."""
+        limits = self.limits
+        target = np.clip(target, limits.lower, limits.upper)
+        state = self.state(now)
+        speeds = (limits.velocity * speed, limits.acceleration * speed, limits.jerk * speed)
+        try:
+            way = move(state, target, *speeds)
+        except MotionError as error:
+            self._note(f"{planner}: {error}")
+            return False
+        motion = Trajectory(now, limits.joint_names, way.times, way.positions, way.velocities)
+        refusal = self.gate.limits_kept(motion)
+        if refusal is not None:
+            self._note(f"{planner}: {refusal.text}")
+            return False
+        self.motion, self.planner, self._whole = motion, planner, False
+        return True
+
+    def command(self, now: float) -> Trajectory:
+        """Return the command for ``now`` and remember it as the last."""
+        settings = self.settings
+        if self._whole:
+            made = rebased(self.motion, now)
+        else:
+            made = windowed(self.motion, now, settings.window_s, self.limits, settings.brake_step_s)
+        self.shadow = made
+        self._history.append(made)
+        return made
+
+    def commanded_at(self, t: float) -> np.ndarray | None:
+        """Return the position (n,) that was commanded for ``t``; None before the first command."""
+        for made in reversed(self._history):
+            if made.start <= t:
+                return made.sample(t)[0]
+        return self._history[0].positions[0] if self._history else None
+
+    def _note(self, text: str) -> None:
+        self.failed += 1
+        self.failures.append(text)

@@ -1,0 +1,184 @@
+"""The rules that a trajectory must pass before the arm may see it.
+
+``joint_trajectory_controller`` checks names, sizes, increasing times and a resting end, and drops what fails without a
+word to the sender. It checks neither NaN nor limits nor the distance from where the arm is: all that is checked here,
+between the points as well as at them, and every refusal says which joint, which value and which limit.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from vla_runtime.control.limits import Limits
+from vla_runtime.control.trajectory import Trajectory
+from vla_runtime.control.watchdog_settings import WatchdogSettings
+
+_FUTURE_S = 0.005  # two clock readings on one machine differ by less
+_TIME_S = 1e-6  # rounding of a stamp to nanoseconds and back
+
+
+@dataclass(frozen=True)
+class GateRefusal:
+    """Why a trajectory may not pass.
+
+    Attributes:
+        reason: a short key to count by: ``late``, ``future``, ``names``, ``form``, ``not_finite``, ``position``,
+            ``velocity``, ``acceleration``, ``jump``, ``unknown_plan``, ``old_observation``.
+        text: the joint, the value and the limit, for people.
+    """
+
+    reason: str
+    text: str
+
+
+class Gate:
+    """Judges trajectories against the limits of the joints. It keeps no state of its own."""
+
+    def __init__(self, limits: Limits, settings: WatchdogSettings) -> None:
+        self.limits = limits
+        self.settings = settings
+
+    def form(self, now: float, trajectory: Trajectory, max_age_s: float) -> GateRefusal | None:
+        """Check all that does not depend on where the arm is: freshness, names, shape, numbers, times, the end."""
+        age = now - trajectory.start
+        if not np.isfinite(age) or age < -_FUTURE_S:
+            return GateRefusal("future", f"stamped {-age:.3f} s in the future")
+        if age > max_age_s + _TIME_S:
+            return GateRefusal("late", f"stamped {age:.3f} s ago (limit {max_age_s} s)")
+        if tuple(trajectory.joint_names) != tuple(self.limits.joint_names):
+            return GateRefusal(
+                "names", f"joints {list(trajectory.joint_names)}, expected {list(self.limits.joint_names)}"
+            )
+        fault = trajectory.fault()
+        if fault is not None:
+            finite = all(np.isfinite(x).all() for x in (trajectory.times, trajectory.positions, trajectory.velocities))
+            return GateRefusal("form" if finite else "not_finite", fault)
+        if len(trajectory.times) < 2:
+            return GateRefusal("form", "one point is no trajectory: at least two are needed")
+        if trajectory.end <= now:
+            return GateRefusal("late", f"ended {now - trajectory.end:.3f} s ago: nothing of it is left")
+        return None
+
+    def limits_kept(self, trajectory: Trajectory) -> GateRefusal | None:
+        """Check position, velocity and acceleration at every point and between the points.
+
+        Between two points the controller follows a cubic. Its position and velocity stay within the hull of its Bezier
+        points; only where a hull point is outside are the exact extremes worked out. Its acceleration is a straight
+        line, so its ends are its extremes.
+
+        A command may begin outside the position limits (an arm parked beyond a soft limit), but go no further out.
+        """
+        q, v = trajectory.positions, trajectory.velocities
+        h = np.diff(trajectory.times)[:, None]
+        delta = np.diff(q, axis=0)
+        v0, v1 = v[:-1], v[1:]
+        slack = 1.0 + self.settings.limit_tolerance
+        at_start = 6.0 * delta / h**2 - (4.0 * v0 + 2.0 * v1) / h
+        at_end = -6.0 * delta / h**2 + (2.0 * v0 + 4.0 * v1) / h
+        worst = np.maximum(np.abs(at_start), np.abs(at_end)).max(axis=0)
+        if (worst > self.limits.acceleration * slack).any():
+            return self._over("acceleration", worst, self.limits.acceleration, "rad/s^2")
+
+        middle = 3.0 * delta / h - v0 - v1  # the derivative's middle Bezier point
+        largest = np.maximum(np.abs(v).max(axis=0), np.abs(middle).max(axis=0))
+        if (largest > self.limits.velocity * slack).any():
+            largest = _largest_speed(v0, v1, at_start, at_end, h)
+            if (largest > self.limits.velocity * slack).any():
+                return self._over("velocity", largest, self.limits.velocity, "rad/s")
+
+        margin = self.settings.position_tolerance_rad
+        lower = np.minimum(self.limits.lower - margin, q[0] - 1e-9)
+        upper = np.maximum(self.limits.upper + margin, q[0] + 1e-9)
+        first, second = q[:-1] + v0 * h / 3.0, q[1:] - v1 * h / 3.0
+        low = np.minimum(q.min(axis=0), np.minimum(first, second).min(axis=0))
+        high = np.maximum(q.max(axis=0), np.maximum(first, second).max(axis=0))
+        if (low < lower).any() or (high > upper).any():
+            low, high = _range(trajectory, at_start, at_end)
+            if (low < lower).any():
+                return self._outside(low, self.limits.lower, int(np.argmin(low - lower)), "below")
+            if (high > upper).any():
+                return self._outside(high, self.limits.upper, int(np.argmax(high - upper)), "above")
+        return None
+
+    def continuous(self, trajectory: Trajectory, last: Trajectory, tolerance_rad: float = 0.0) -> GateRefusal | None:
+        """Check that ``trajectory`` goes on from the ``last`` command.
+
+        They are compared at the stamp of the new one, or where ``last`` begins if that is later (a late message).
+        They may differ there by what two motions inside the acceleration limits come apart in the time since the
+        stamp, at least one control period: the planner may have turned since the command was given. ``tolerance_rad``
+        is allowed on top, in position, and per 0.1 s in velocity.
+        """
+        t = max(trajectory.start, last.start)
+        apart = max(t - trajectory.start, self.settings.period_s)
+        q0, v0 = last.sample(t)
+        q1, v1 = trajectory.sample(t)
+        step_limit = self.limits.acceleration * apart**2 + tolerance_rad
+        speed_limit = 2.0 * self.limits.acceleration * apart + 10.0 * tolerance_rad
+        step, change = np.abs(q1 - q0), np.abs(v1 - v0)
+        if (step > step_limit).any():
+            joint = int(np.argmax(step - step_limit))
+            return GateRefusal(
+                "jump",
+                f"{self._name(joint)} jumps from {q0[joint]:.4f} to {q1[joint]:.4f} rad "
+                f"(limit {step_limit[joint]:.4f})",
+            )
+        if (change > speed_limit).any():
+            joint = int(np.argmax(change - speed_limit))
+            return GateRefusal(
+                "jump",
+                f"{self._name(joint)} jumps from {v0[joint]:.4f} to {v1[joint]:.4f} rad/s "
+                f"(limit {speed_limit[joint]:.4f})",
+            )
+        return None
+
+    def near(self, trajectory: Trajectory, measured: np.ndarray) -> GateRefusal | None:
+        """Check the very first command: it must begin within one control period's travel of the measured state."""
+        limit = self.limits.velocity * self.settings.period_s
+        step = np.abs(trajectory.positions[0] - measured)
+        if (step <= limit).all():
+            return None
+        joint = int(np.argmax(step - limit))
+        return GateRefusal(
+            "jump",
+            f"{self._name(joint)} begins at {trajectory.positions[0, joint]:.4f} rad, "
+            f"measured {measured[joint]:.4f} rad (limit {limit[joint]:.4f} apart)",
+        )
+
+    def _name(self, joint: int) -> str:
+        return self.limits.joint_names[joint]
+
+    def _over(self, reason: str, values: np.ndarray, limit: np.ndarray, unit: str) -> GateRefusal:
+        joint = int(np.argmax(values / limit))
+        return GateRefusal(reason, f"{self._name(joint)} reaches {values[joint]:.4f} {unit} (limit {limit[joint]:.4f})")
+
+    def _outside(self, values: np.ndarray, limit: np.ndarray, joint: int, side: str) -> GateRefusal:
+        return GateRefusal(
+            "position", f"{self._name(joint)} reaches {values[joint]:.4f} rad, {side} its limit {limit[joint]:.4f}"
+        )
+
+
+def _largest_speed(v0: np.ndarray, v1: np.ndarray, a0: np.ndarray, a1: np.ndarray, h: np.ndarray) -> np.ndarray:
+    """Return the exact largest |velocity| (n,) over cubic segments of duration ``h`` (m-1, 1)."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        s = a0 / (a0 - a1)  # where the acceleration is 0
+        vertex = np.abs(v0 + 0.5 * h * a0 * s)
+    peak = np.where((s > 0.0) & (s < 1.0), vertex, 0.0)
+    return np.maximum(np.maximum(np.abs(v0), np.abs(v1)), peak).max(axis=0)
+
+
+def _range(trajectory: Trajectory, a0: np.ndarray, a1: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the exact smallest and largest position (n,), (n,) over the whole trajectory."""
+    q, v = trajectory.positions, trajectory.velocities
+    h = np.diff(trajectory.times)[:, None]
+    low, high = q.min(axis=0), q.max(axis=0)
+    half = 0.5 * (a1 - a0) / h  # velocity = v0 + a0 t + half t^2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        root = np.sqrt(a0**2 - 4.0 * half * v[:-1])
+        # The stable pair of roots: no difference of nearly equal numbers.
+        w = -0.5 * (a0 + np.copysign(root, a0))
+        for t in (w / half, v[:-1] / w):
+            turning = q[:-1] + t * (v[:-1] + t * (0.5 * a0 + t * half / 3.0))
+            inside = (t > 0.0) & (t < h)
+            low = np.minimum(low, np.where(inside, turning, np.inf).min(axis=0))
+            high = np.maximum(high, np.where(inside, turning, -np.inf).max(axis=0))
+    return low, high
