@@ -28,10 +28,16 @@ def test_every_field_is_explained_in_the_docs():
         assert f"`{field}`" in text or f"`{field}[]`" in text, field
 
 
-def test_check_says_sound_and_names_what_is_missing(bundle, capsys):
+def test_check_says_sound_and_proven(bundle, capsys):
     assert main(["bundle", "check", str(bundle)]) == 0
     out = capsys.readouterr().out
-    assert "sound (4 files" in out and "vla parity" in out
+    assert "sound (4 files" in out and "proven for onnxruntime" in out
+
+
+def test_check_says_what_is_not_proven(tmp_path, capsys):
+    bundle = write_tiny_bundle(tmp_path, proven=False)
+    assert main(["bundle", "check", str(bundle)]) == 0
+    assert "no parity.json; run `vla parity" in capsys.readouterr().out
 
 
 def test_show_lists_what_matters(bundle, capsys):

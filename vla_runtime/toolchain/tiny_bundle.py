@@ -13,8 +13,12 @@ import onnx
 import yaml
 from onnx import TensorProto, helper, numpy_helper
 
-from vla_runtime.policy.bundle import sha256_of
+from vla_runtime.policy.bundle import load_bundle, sha256_of
 from vla_runtime.policy.bundle_model import FORMAT
+from vla_runtime.toolchain.observations import random_observations
+from vla_runtime.toolchain.parity.budgets import load_budgets
+from vla_runtime.toolchain.parity.prove import Request, prove
+from vla_runtime.toolchain.parity.record import write_record
 
 JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
 LOWER = (-1.91, -1.74, -1.69, -1.65, -2.74, -0.17)
@@ -39,11 +43,12 @@ SIZE, TOKENS, STEPS = 32, 16, 8
 
 
 def write_tiny_bundle(
-    directory: str | Path, *, seed: int = 0, horizon: int = 50, dt_s: float = 0.02, width: int = 16
+    directory: str | Path, *, seed: int = 0, horizon: int = 50, dt_s: float = 0.02, width: int = 16, proven: bool = True
 ) -> Path:
     """Write the bundle into ``directory`` (made if need be) and return its path. Same arguments, same bytes.
 
-    ``width`` is the backbone's hidden width; 128 or 256 make it fit group-128 INT4.
+    ``width`` is the backbone's hidden width; 128 or 256 make it fit group-128 INT4. ``proven``: measure it against
+    itself, run exactly, and write the parity record that a node asks for (parity.json holds the time of that).
     """
     root = Path(directory)
     root.mkdir(parents=True, exist_ok=True)
@@ -69,6 +74,10 @@ def write_tiny_bundle(
     policy["files"] = {name: sha256_of(root / name) for name in files}
     policy["provenance"] = {"made_by": "vla_runtime.toolchain.tiny_bundle", "seed": seed, "trained": False}
     (root / "policy.yaml").write_text(yaml.safe_dump(policy, sort_keys=False), encoding="utf-8")
+    if proven:
+        bundle = load_bundle(root)
+        observations = random_observations(bundle.policy, 4)
+        write_record(bundle, prove(Request(bundle, "onnxruntime", observations, load_budgets())))
     return root
 
 
