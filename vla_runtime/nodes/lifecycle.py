@@ -1,5 +1,6 @@
 """The base of the three nodes: transitions that say why they fail, autostart, state and diagnostics."""
 
+import time
 import traceback
 from collections.abc import Callable
 
@@ -85,6 +86,11 @@ class ManagedNode(LifecycleNode):
     def lifecycle_state(self) -> str:
         """`unconfigured`, `inactive`, `active`, `finalized`, or the name of the transition that runs."""
         return self._state_machine.current_state[1]
+
+    @staticmethod
+    def steady_now() -> float:
+        """Steady seconds, as everything below the nodes counts them."""
+        return time.monotonic()
 
     def every(self, period_s: float, callback: Callable[[], None]):
         """A timer on the steady clock: it fires whatever /clock does."""

@@ -1,13 +1,15 @@
 """Runs one node as a process: signals first, spinning in the main thread, an orderly end.
 
-SIGINT and SIGTERM are blocked everywhere and received by a thread of their own, so that they are obeyed at once
-even while the main thread loads a model, and so that nothing is torn down under a running tick.
+SIGINT and SIGTERM wake a thread of their own through a pipe, so that they are obeyed at once even while the main
+thread loads a model or waits for messages, and so that nothing is torn down under a running tick.
 """
 
+import contextlib
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable
 
@@ -18,17 +20,17 @@ from rclpy.signals import SignalHandlerOptions
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.lifecycle import ManagedNode
 
-_SIGNALS = {signal.SIGINT, signal.SIGTERM}
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SAME_WISH_S = 1.0
 _MAX_ERRORS_IN_A_ROW = 100
 """A callback that fails again and again is a broken process: better to end it and have it respawned."""
 
 
 def run(make_node: Callable[[], ManagedNode], args: list[str] | None = None) -> int:
     """Make the node, spin it until SIGINT or SIGTERM, let it leave. Returns the exit status."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
     stop = threading.Event()
     wake: list[Callable[[], None]] = []
-    threading.Thread(target=_obey_signals, args=(stop, wake), name="signals", daemon=True).start()
+    _catch_signals(stop, wake)
 
     rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     try:
@@ -69,11 +71,30 @@ def _spin(node: ManagedNode, executor: SingleThreadedExecutor, stop: threading.E
     return 0
 
 
-def _obey_signals(stop: threading.Event, wake: list[Callable[[], None]]) -> None:
-    signal.sigwait(_SIGNALS)
+def _catch_signals(stop: threading.Event, wake: list[Callable[[], None]]) -> None:
+    """Have signals set ``stop`` and call what is in ``wake``; the second one ends the process on the spot.
+
+    Python's own handlers run in the main thread, and only when it comes back from C: here the pipe is what counts.
+    """
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    for number in _SIGNALS:
+        signal.signal(number, lambda number, frame: None)
+    threading.Thread(target=_obey, args=(reader, stop, wake), name="signals", daemon=True).start()
+
+
+def _obey(reader: int, stop: threading.Event, wake: list[Callable[[], None]]) -> None:
+    os.read(reader, 1)
     stop.set()
     for each in wake:
         each()
-    signal.sigwait(_SIGNALS)
+    # One Ctrl-C may come twice, from the terminal and from a launch process.
+    time.sleep(_SAME_WISH_S)
+    os.set_blocking(reader, False)
+    with contextlib.suppress(BlockingIOError):
+        os.read(reader, 1024)
+    os.set_blocking(reader, True)
+    os.read(reader, 1)
     # Asked twice: leave now. The last trajectory sent ends at rest by itself.
     os._exit(130)

@@ -1,0 +1,176 @@
+"""What executor and watchdog share: robot limits, the control loop, its figures, joint states at the tick."""
+
+from rclpy.lifecycle import LifecyclePublisher
+from sensor_msgs.msg import JointState
+
+from vla_runtime.control.parameters import Table
+from vla_runtime.control.trajectory import JointSample
+from vla_runtime.nodes.diagnostics import Status, loop_status
+from vla_runtime.nodes.handover import Inbox
+from vla_runtime.nodes.inputs import PolledInput
+from vla_runtime.nodes.joint_map import JointReader
+from vla_runtime.nodes.lifecycle import ManagedNode
+from vla_runtime.nodes.loop import ControlLoop
+from vla_runtime.nodes.messages import stamp_ns
+from vla_runtime.nodes.parameters import NodeParameters
+from vla_runtime.nodes.qos import JOINT_STATES
+from vla_runtime.nodes.realtime import lock_memory, prepare_interpreter
+from vla_runtime.nodes.robot_file import Robot, load_robot
+from vla_runtime.nodes.tables import CONTROL_NODE
+
+ASK_TIMEOUT_S = 0.5
+_SAME_ERROR = 50
+"""An exception of the tick is logged the first time and then once per this many."""
+
+
+class ControlNode(ManagedNode):
+    """A node around a pure core that is ticked once per control period.
+
+    A subclass says how to ``build`` and ``unbuild`` its core, inputs and publishers, and what to do in a ``tick``.
+    All use of the core happens in the control thread while active: others ``ask``.
+    """
+
+    phase = 0.0
+    """Where in the period this loop ticks, as a fraction of it."""
+
+    def __init__(self, name: str, core_table: Table):
+        self.loop: ControlLoop | None = None
+        self.inbox = Inbox()
+        self.robot: Robot | None = None
+        self.sample: JointSample | None = None
+        self.lock_refusal = ""
+        self._inputs: list[PolledInput] = []
+        self._outputs: list[LifecyclePublisher] = []
+        super().__init__(
+            name,
+            lambda node: NodeParameters(
+                node,
+                {"node": CONTROL_NODE, "core": core_table},
+                active=lambda: node.lifecycle_state == "active",
+                extra=lambda table, settings: node.object_to(settings) if table == "core" else None,
+                changed=node.reconsider,
+            ),
+        )
+
+    # what a subclass overrides
+
+    def build(self, robot: Robot) -> None:
+        """Make the core, the inputs and the publishers."""
+
+    def tick(self, now: float) -> None:
+        """One control period, in the control thread."""
+
+    def first_tick_is_due(self, now: float) -> None:
+        """Called before the loop starts: the core begins."""
+
+    def last_word(self) -> None:
+        """Called after the loop has ended, publishers still enabled: what must be said before falling silent."""
+
+    def object_to(self, settings) -> str | None:
+        """A reason against new settings of the core that only the running node knows, or None."""
+
+    # for subclasses
+
+    @property
+    def settings(self):
+        """The core's settings as they are now."""
+        return self.parameters["core"]
+
+    def listen(self, message_type: type, topic: str, qos) -> PolledInput:
+        """Subscribe to a topic that the control thread reads at its tick."""
+        made = PolledInput(self, message_type, topic, qos, self.qos_fault)
+        self._inputs.append(made)
+        return made
+
+    def speak(self, message_type: type, topic: str, qos) -> LifecyclePublisher:
+        """A publisher that is silent unless the node is active."""
+        made = self.create_lifecycle_publisher(message_type, topic, qos)
+        self._outputs.append(made)
+        return made
+
+    def read_joints(self) -> JointSample | None:
+        """The newest joint state there is, the same one again if none came. At the tick only."""
+        for _, message in self.joint_states.take():
+            sample = self.joint_reader.read(message, self.stamps.to_steady(stamp_ns(message.header.stamp)))
+            if sample is not None:
+                self.sample = sample
+        return self.sample
+
+    def watch_clock(self) -> None:
+        """Report a jump of the ROS clock."""
+        jump = self.stamps.watch()
+        if jump is not None:
+            self.log_later("warning", str(jump))
+
+    def ask(self, question):
+        """Have ``question(now)`` answered by the control thread. Raises TimeoutError."""
+        return self.inbox.ask(question, ASK_TIMEOUT_S)
+
+    # the hooks of the lifecycle
+
+    def setup(self) -> None:
+        """Load the robot, build."""
+        self.robot = load_robot(self.parameters["node"].robot)
+        names = self.robot.limits.joint_names
+        self.joint_reader = JointReader(names)
+        self.joint_states = self.listen(JointState, "joint_states", JOINT_STATES)
+        self.build(self.robot)
+
+    def start(self) -> None:
+        """Run the loop."""
+        node, period_s = self.parameters["node"], self.settings.period_s
+        if node.lock_memory:
+            self.lock_refusal = lock_memory()
+            if self.lock_refusal:
+                self.get_logger().warning(self.lock_refusal)
+        prepare_interpreter()
+        for each in self._inputs:
+            each.take()  # what came before does not count
+        self.sample = None
+        loop = ControlLoop(
+            self._tick,
+            period_s,
+            name=f"{self.get_name()} loop",
+            phase_s=self.phase * period_s,
+            priority=node.realtime_priority,
+            on_error=self._tick_failed,
+        )
+        self.first_tick_is_due(self.steady_now())
+        self.loop = loop
+        loop.start()
+        if loop.realtime_refusal:
+            self.get_logger().warning(loop.realtime_refusal)
+
+    def halt(self) -> None:
+        """End the loop, say the last word."""
+        if self.loop is not None:
+            self.loop.stop()
+            self.loop = None
+            self.last_word()
+
+    def teardown(self) -> None:
+        """Give back inputs and publishers."""
+        for each in self._inputs:
+            each.destroy(self)
+        for each in self._outputs:
+            self.destroy_lifecycle_publisher(each)
+        self._inputs, self._outputs = [], []
+
+    def report(self) -> list[Status]:
+        """The loop and the joint states."""
+        loop = self.loop
+        if loop is None:
+            return []
+        refusal = loop.realtime_refusal
+        locked = self.lock_refusal if self.parameters["node"].lock_memory else "not asked for (lock_memory)"
+        return [loop_status(loop.statistics.figures(), self.settings.period_s, refusal, locked)]
+
+    def _tick(self, now: float) -> None:
+        self.inbox.answer(now)
+        self.watch_clock()
+        self.tick(now)
+
+    def _tick_failed(self, text: str) -> None:
+        failed = self.loop.statistics.failed if self.loop is not None else 1
+        if failed % _SAME_ERROR == 1:
+            self.log_later("error", f"tick failed ({failed} times):\n{text}")

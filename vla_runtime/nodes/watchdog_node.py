@@ -1,0 +1,177 @@
+"""The watchdog as a process: the only publisher on the controller's topic.
+
+It shares nothing with what it judges but messages. Small on purpose: what is decided is decided in
+``vla_runtime.control.watchdog``; here are topics, services and the loop.
+"""
+
+import sys
+
+from rclpy.duration import Duration
+from std_msgs.msg import Header
+from std_srvs.srv import Trigger
+from trajectory_msgs.msg import JointTrajectory
+
+from vla_runtime.control.fallback import installed_planners
+from vla_runtime.control.trajectory import Trajectory
+from vla_runtime.control.watchdog import Watchdog
+from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
+from vla_runtime.control.watchdog_states import Command
+from vla_runtime.errors import UserError
+from vla_runtime.nodes.control_node import ControlNode
+from vla_runtime.nodes.diagnostics import Status
+from vla_runtime.nodes.inputs import PolledInput
+from vla_runtime.nodes.joint_map import JointMap
+from vla_runtime.nodes.messages import TrajectoryWriter, read_trajectory, stamp_ns
+from vla_runtime.nodes.process import run
+from vla_runtime.nodes.publishers import PublisherWatch
+from vla_runtime.nodes.qos import EVENTS, LATEST, offered_stream
+from vla_runtime.nodes.robot_file import Robot
+from vla_runtime.nodes.watchdog_report import input_status, state_status, watchdog_status
+
+SNAPSHOT_TICKS = 25
+ACK_TIMEOUT = Duration(seconds=0.3)
+
+
+class WatchdogNode(ControlNode):
+    """Topics and services round a ``Watchdog``."""
+
+    phase = 0.5
+
+    def __init__(self) -> None:
+        self.core: Watchdog | None = None
+        self.command = Command(None, "INACTIVE", "not activated", "none")
+        self.figures: dict = {}
+        super().__init__("watchdog", WATCHDOG_TABLE)
+        self._orders = [
+            self.create_service(Trigger, f"~/{order}", self._answer_order(order))
+            for order in ("hold", "release", "reset")
+        ]  # fmt: skip
+
+    # the lifecycle
+
+    def build(self, robot: Robot) -> None:
+        """Make the core and the topics."""
+        self.core = Watchdog(self.settings, robot.limits, installed_planners(), robot.poses)
+        self._applied = self.settings
+        self._joints = JointMap(robot.limits.joint_names)
+        self._writer = TrajectoryWriter(robot.limits.joint_names)
+        self._immediate = self.parameters["node"].stamp_mode == "immediate"
+        self._planned = self.listen(JointTrajectory, "planned_trajectory", LATEST)
+        self._teleop = self.listen(JointTrajectory, "teleop_trajectory", LATEST)
+        self._requests = self.listen(JointTrajectory, "plan_request", EVENTS)
+        self._answers = self.listen(JointTrajectory, "action_chunk", EVENTS)
+        self._heartbeats = self.listen(Header, "heartbeat", EVENTS)
+        self._publisher = self.speak(JointTrajectory, "joint_trajectory", offered_stream(self.settings.period_s))
+        self.rivals = PublisherWatch(self, "joint_trajectory")
+
+    def start(self) -> None:
+        """Begin to watch, unless somebody else drives the arm."""
+        self.rivals.refuse_while_another_publishes()
+        super().start()
+
+    def teardown(self) -> None:
+        """Give everything back."""
+        if getattr(self, "rivals", None) is not None:
+            self.rivals.destroy()
+            self.rivals = None
+        super().teardown()
+        self.core = None
+
+    def first_tick_is_due(self, now: float) -> None:
+        """The core begins to watch."""
+        self.core.activate(now)
+
+    def last_word(self) -> None:
+        """Publish the stop, and see that it leaves the house."""
+        now = self.steady_now()
+        self._publish(self.core.stop(now, "deactivated"))
+        self.figures = self.core.snapshot(now)
+        self.publish_state()
+        self._publisher.wait_for_all_acked(ACK_TIMEOUT)
+
+    # the tick
+
+    def tick(self, now: float) -> None:
+        """Hear, decide, command."""
+        core = self.core
+        if self.settings is not self._applied:
+            self._applied = self.settings
+            core.retune(self._applied)
+        for at, message in self._requests.take():
+            core.saw_request(at, message.header.frame_id)
+        for at, message in self._answers.take():
+            core.saw_answer(at, message.header.frame_id, self.stamps.to_steady(stamp_ns(message.header.stamp)))
+        for at, message in self._heartbeats.take():
+            core.saw_heartbeat(at, message.frame_id)
+        teleop = self._read(self._teleop)
+        if teleop is not None:
+            core.offer_teleop(now, teleop)
+        command = core.tick(now, self.read_joints(), self._read(self._planned))
+        self._publish(command)
+        if self.loop.statistics.ticks % SNAPSHOT_TICKS == 0:
+            self.figures = core.snapshot(now)
+
+    def _read(self, source: PolledInput) -> Trajectory | None:
+        newest = source.newest()
+        if newest is None:
+            return None
+        try:
+            return read_trajectory(newest[1], self._joints, self.stamps, newest[0])
+        except UserError as error:
+            if self.core.refused["malformed"] % 50 == 0:
+                self.log_later("error", f"{source.topic}: refused: {error}")
+            self.core.refused["malformed"] += 1
+            return None
+
+    def _publish(self, command: Command) -> None:
+        if command.trajectory is not None:
+            self._publisher.publish(self._writer.trajectory(command.trajectory, self.stamps, immediate=self._immediate))
+        self.command = command
+        if command.transition is not None:
+            change = command.transition
+            quiet = change.target.value in ("NOMINAL", "WARMUP", "INACTIVE", "TELEOP")
+            self.log_later(
+                "info" if quiet else "warning", f"{change.source} -> {change.target}: {change.cause} (#{change.count})"
+            )
+            self.outbox.post(self.publish_state)
+
+    # what others see and ask
+
+    def describe(self) -> Status:
+        """The latched state."""
+        return state_status(self.command, self.core, self.figures, self.stamps)
+
+    def report(self) -> list[Status]:
+        """The tasks of /diagnostics."""
+        if self.core is None:
+            return []
+        return [
+            *super().report(),
+            watchdog_status(self.command, self.figures),
+            input_status(self.figures, self.joint_reader, self.settings),
+            self.rivals.status(),
+        ]
+
+    def _answer_order(self, order: str):
+        def answer(_request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+            if self.lifecycle_state != "active":
+                reason = f"the watchdog is {self.lifecycle_state}, not active"
+            else:
+                try:
+                    reason = self.ask(getattr(self.core, order))
+                except TimeoutError as error:
+                    reason = str(error)
+            response.success = not reason
+            response.message = reason or f"{order}: done"
+            return response
+
+        return answer
+
+
+def main(args: list[str] | None = None) -> int:
+    """Entry point of the executable ``watchdog_node``."""
+    return run(WatchdogNode, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

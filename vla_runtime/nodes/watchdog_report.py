@@ -1,0 +1,59 @@
+"""What the watchdog tells operators: the latched state, and its tasks in /diagnostics."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from vla_runtime.control.watchdog import Watchdog
+from vla_runtime.control.watchdog_settings import WatchdogSettings
+from vla_runtime.control.watchdog_states import Command
+from vla_runtime.nodes.clock import NANO, StampClock
+from vla_runtime.nodes.diagnostics import Level, Status
+from vla_runtime.nodes.joint_map import JointReader
+
+LEVELS = {
+    "INACTIVE": Level.WARN,
+    "WARMUP": Level.WARN,
+    "NOMINAL": Level.OK,
+    "COASTING": Level.WARN,
+    "FALLBACK": Level.ERROR,
+    "HOLD": Level.WARN,
+    "TELEOP": Level.OK,
+    "FAULT": Level.ERROR,
+}
+_COUNTERS = ("missed", "refused", "transitions", "recovery", "planner", "plan_id", "policy_status")
+
+
+def state_status(command: Command, core: Watchdog | None, figures: Mapping[str, Any], stamps: StampClock) -> Status:
+    """``watchdog/state``: who is in command, why, since when (ROS seconds), and the counters."""
+    values: dict[str, Any] = {"cause": command.cause, "in_command": command.in_command}
+    if core is not None:
+        values["since"] = f"{stamps.to_stamp(core.since) / NANO:.3f}"
+    values |= {key: figures[key] for key in _COUNTERS if key in figures}
+    state = str(command.state)
+    return Status("watchdog", LEVELS[state], state, values)
+
+
+def watchdog_status(command: Command, figures: Mapping[str, Any]) -> Status:
+    """The state machine as a task of /diagnostics."""
+    state = str(command.state)
+    return Status("state", LEVELS[state], f"{state}: {command.cause}", figures)
+
+
+def input_status(figures: Mapping[str, Any], joints: JointReader, settings: WatchdogSettings) -> Status:
+    """The ages of what the watchdog listens to, against their deadlines."""
+    limits = {
+        "stream_age_s": settings.stream_deadline_s,
+        "request_age_s": settings.answer_deadline_s,
+        "heartbeat_age_s": settings.answer_deadline_s,
+        "observation_age_s": settings.max_observation_age_s,
+        "joint_state_age_s": settings.joint_state_deadline_s,
+    }
+    values = {key: figures[key] for key in limits if key in figures}
+    values["joint_states_refused"] = joints.refused
+    if joints.fault:
+        return Status("inputs", Level.ERROR, joints.fault, values)
+    old = [f"{key.removesuffix('_age_s')} {values[key]:.3g} s (limit {limit:g} s)" for key, limit in limits.items()
+           if key in values and values[key] > limit]  # fmt: skip
+    if old:
+        return Status("inputs", Level.WARN, "silent: " + ", ".join(old), values)
+    return Status("inputs", Level.OK, "all in time", values)
