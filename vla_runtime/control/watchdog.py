@@ -8,15 +8,16 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import Any
 
+from vla_runtime.control.deviation import Deviation
 from vla_runtime.control.drive import Drive
 from vla_runtime.control.fallback import BUILT_IN, PlannerContext, PlannerFactory, build_planner
 from vla_runtime.control.gate import Gate, GateRefusal
+from vla_runtime.control.holding import Holding
 from vla_runtime.control.latency import Miss
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.recovery import Recovery
 from vla_runtime.control.silences import Silence, Silences
 from vla_runtime.control.teleop import Teleop
-from vla_runtime.control.deviation import Deviation
 from vla_runtime.control.trajectory import JointSample, Trajectory
 from vla_runtime.control.watchdog_report import snapshot
 from vla_runtime.control.watchdog_settings import WatchdogSettings
@@ -72,15 +73,13 @@ class Watchdog:
         self._teleop = Teleop(self._gate, self.drive)
         self.recovery = Recovery()
         self._tracking = Deviation(limits)
-        self._pushed = Deviation(limits)
+        self.holding = Holding(self.drive)
         self._fallbacks: deque[float] = deque(maxlen=1000)
         self._orders: list[str] = []  # what operators have asked for since the last tick
         self._refusal: GateRefusal | None = None  # of this tick's planned trajectory
         self._refused_as = ""
         self._transition: Transition | None = None
         self._flush = False
-        self._was_blind = False
-        self.gave_way = 0
 
     # What the watchdog hears
 
@@ -168,7 +167,7 @@ class Watchdog:
         elif self.state is State.TELEOP:
             self._run_teleop(now)
         else:
-            self._keep_still(now)
+            self.holding.look_after(now, self._measured(now), self.settings)
             if self.state is State.FALLBACK:
                 self._recover(now, offered)
         due = self.state is not State.WARMUP and self.drive.motion is not None
@@ -284,8 +283,7 @@ class Watchdog:
         self.transitions.append(self._transition)
         self.state, self.cause, self.since = target, cause, now
         self._tracking.reset()
-        self._pushed.reset()
-        self.gave_way = 0
+        self.holding.begin()
 
     def _fall(self, now: float, silence: Silence) -> None:
         """Take the arm from whoever has it."""
@@ -323,34 +321,7 @@ class Watchdog:
         return True
 
     def _take_over(self, now: float, planner: str, cause: str) -> None:
-        measured = self._measured(now)
-        self._was_blind = measured is None
-        self.drive.take_over(now, self.settings.blind_fallback if measured is None else planner, measured, cause)
-
-    def _keep_still(self, now: float) -> None:
-        """While the arm is held: react harder if the measured state is lost, give way if the arm was pushed."""
-        if self.drive.shadow is None:
-            return
-        measured = self._measured(now)
-        if measured is None:
-            if not self._was_blind and not self.drive.resting(now):
-                self._take_over(now, self.settings.blind_fallback, self.silences.joint_states(now).text)
-            self._was_blind = True
-            return
-        self._was_blind = False
-        settings = self.settings
-        if not self.drive.resting(now) or self.gave_way >= settings.reanchor_max:
-            return
-        commanded = self.drive.shadow.positions[-1]
-        apart = self._pushed.check(
-            now, commanded, measured.position, settings.reanchor_error_rad, settings.reanchor_time_s
-        )
-        if apart is not None:
-            target = measured.position.copy()
-            target[self.limits.discrete] = commanded[self.limits.discrete]
-            self.gave_way += 1
-            self._pushed.reset()
-            self.drive.go_to(now, target, settings.reanchor_speed, "give way")
+        self.holding.stop(now, planner, self._measured(now), self.settings, cause)
 
     # Operators
 

@@ -34,5 +34,5 @@ def snapshot(watchdog: Watchdog, now: float) -> dict[str, Any]:
         "joint_states_refused": silences.joints.refused,
         "planner_failures": watchdog.drive.failed,
         "last_planner_failure": watchdog.drive.failures[-1] if watchdog.drive.failures else "",
-        "gave_way": watchdog.gave_way,
+        "gave_way": watchdog.holding.gave_way,
     }
