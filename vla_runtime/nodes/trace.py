@@ -1,0 +1,153 @@
+"""What a control core was asked and what it answered, written down so that a replay can ask it again.
+
+The executor and the watchdog are pure: the same calls in the same order give the same answers, bit for bit. So a
+trace is the list of their calls, each with its arguments (times included: steady seconds, exact) and a digest of its
+result. It goes out as JSON text, one call a message, on ``executor/trace`` and ``watchdog/trace``; a bag that has
+them can be replayed without ROS (``vla replay``). This module needs no ROS either: it is the format's only home.
+
+A trace begins with a ``start`` record (settings, limits, versions), written at every activation. Floats survive
+exactly: JSON numbers in Python's shortest form, arrays as the base64 of their bytes.
+"""
+
+import base64
+import dataclasses
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+FORMAT = 1
+LINK = "~"
+"""The key that marks what JSON has no word for: arrays and our own types."""
+
+
+def plain(value: Any) -> Any:
+    """Turn a value into what JSON can say. Raises TypeError for what a trace must not hold."""
+    if value is None or isinstance(value, (bool, int, str)):
+        return value.value if isinstance(value, Enum) else value
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, np.ndarray):
+        text = base64.b64encode(value.tobytes()).decode("ascii")
+        return {LINK: "array", "type": value.dtype.str, "shape": list(value.shape), "bytes": text}
+    if isinstance(value, np.generic):
+        return plain(value.item())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        members = {name: plain(getattr(value, name)) for name in value.__dataclass_fields__}
+        return {LINK: type(value).__name__, **members}
+    if isinstance(value, Mapping):
+        return {LINK: "map", "items": [[plain(key), plain(item)] for key, item in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return list(value) if all(type(item) is str for item in value) else [plain(item) for item in value]
+    if isinstance(value, Enum):
+        return value.value
+    raise TypeError(f"a trace cannot hold {type(value).__name__}")
+
+
+def revive(value: Any, types: Mapping[str, Callable[..., Any]]) -> Any:
+    """Turn what :func:`plain` made back into values; lists come back as tuples.
+
+    ``types``: constructor of each of our own types by its name. Raises ValueError for a type that is not among them
+    (the text of a bag never decides what is constructed).
+    """
+    if isinstance(value, list):
+        return tuple(revive(item, types) for item in value)
+    if not isinstance(value, dict):
+        return value
+    kind = value.get(LINK)
+    if kind == "array":
+        dtype = np.dtype(value["type"])
+        if dtype.hasobject:
+            raise ValueError("a trace holds numbers, no objects")
+        data = base64.b64decode(value["bytes"])
+        return np.frombuffer(data, dtype).reshape(value["shape"]).copy()
+    if kind == "map":
+        return {revive(key, types): revive(item, types) for key, item in value["items"]}
+    if kind not in types:
+        raise ValueError(f"a trace with an unknown type '{kind}'; known are: {', '.join(sorted(types))}")
+    return types[kind](**{key: revive(item, types) for key, item in value.items() if key != LINK})
+
+
+def dumps(value: Any) -> str:
+    """Write a plain value as compact JSON, the same text for the same value."""
+    return json.dumps(value, separators=(",", ":"))
+
+
+def digest(result: Any) -> str:
+    """Return 16 hexadecimal digits over every bit of a result."""
+    hasher = hashlib.blake2b(digest_size=8)
+    _feed(hasher, result)
+    return hasher.hexdigest()
+
+
+def _feed(hasher: Any, value: Any) -> None:
+    """Hash a value part by part; each part begins with its kind, so that no two values share a text."""
+    if isinstance(value, np.ndarray):
+        hasher.update(f"array{value.dtype.str}{value.shape}".encode())
+        hasher.update(np.ascontiguousarray(value))
+    elif dataclasses.is_dataclass(value):
+        hasher.update(type(value).__name__.encode())
+        for name in value.__dataclass_fields__:
+            _feed(hasher, getattr(value, name))
+    elif isinstance(value, (list, tuple)) and not (value and isinstance(value[0], str)):
+        hasher.update(f"list{len(value)}".encode())
+        for item in value:
+            _feed(hasher, item)
+    else:
+        hasher.update(dumps(plain(value)).encode())
+
+
+class Traced:
+    """Stands before a control core and writes down each call of the named methods.
+
+    Everything else (attributes, other methods) reaches the core as it is. A call that raises is written with its
+    error and raises as before. For one thread, like the core itself.
+
+    Args:
+        core: the executor or the watchdog.
+        methods: names of the methods that are decisions or feed them.
+        emit: takes the text of one record; must not block.
+        note: takes a result, returns a short text for people (a state, a refusal), or "".
+    """
+
+    def __init__(
+        self,
+        core: Any,
+        methods: tuple[str, ...],
+        emit: Callable[[str], None],
+        note: Callable[[Any], str] = lambda _: "",
+    ):
+        self._core, self._methods, self._emit, self._note = core, frozenset(methods), emit, note
+        self._count = 0
+
+    def begin(self, **what: Any) -> None:
+        """Write the ``start`` record: all that is needed to make the same core again."""
+        self._count = 0
+        self._emit(dumps({"format": FORMAT, "n": 0, "call": "start", "with": plain(what)}))
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._core, name)
+        if name not in self._methods:
+            return attribute
+
+        def call(*args: Any, **named: Any) -> Any:
+            self._count += 1
+            record = {
+                "n": self._count,
+                "call": name,
+                "args": plain(args),
+                "named": {k: plain(v) for k, v in named.items()},
+            }
+            try:
+                result = attribute(*args, **named)
+            except Exception as error:
+                self._emit(dumps({**record, "raised": type(error).__name__}))
+                raise
+            note = self._note(result)
+            self._emit(dumps({**record, "result": digest(result), **({"note": note} if note else {})}))
+            return result
+
+        return call
