@@ -1,0 +1,96 @@
+"""Prove that an engine still does what the reference does: stages, ticks, trajectories, closed loop.
+
+Writes parity.json and parity_report.md into the bundle. Exit code 0: pass; 1: fail or inconclusive.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from vla_runtime.engines.registry import resolve
+from vla_runtime.engines.settings import EngineSettings
+from vla_runtime.errors import UserError
+from vla_runtime.policy.bundle import Bundle, load_bundle
+from vla_runtime.toolchain.observations import REFERENCE_FILE, ObservationSet, load_observations, random_observations
+from vla_runtime.toolchain.parity.budgets import load_budgets
+from vla_runtime.toolchain.parity.levels import PASS
+from vla_runtime.toolchain.parity.prove import Request, prove
+from vla_runtime.toolchain.parity.record import write_record
+from vla_runtime.toolchain.parity.report import write_report
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``vla parity``."""
+    parser.add_argument("bundle", help="the bundle to prove")
+    parser.add_argument("--engine", default="auto", help="engine to prove it on (default: auto)")
+    parser.add_argument("--threads", type=int, default=1, help="CPU threads of a stage (default: 1)")
+    parser.add_argument("--reference", metavar="DIR", help="bundle to compare with (default: itself, run exactly)")
+    parser.add_argument("--observations", metavar="FILE", help=f"observations (default: the bundle's {REFERENCE_FILE})")
+    parser.add_argument("--count", type=int, default=32, help="observations to compare on (default: 32)")
+    parser.add_argument("--budgets", metavar="FILE", help="budgets (default: config/parity_budgets.yaml)")
+    parser.add_argument(
+        "--episodes", type=int, help="closed-loop pairs; 0: none (default: the budgets' number, if needed)"
+    )
+    parser.add_argument("--seed", type=int, default=1_000_000, help="first seed of the episodes (default: 1000000)")
+    parser.add_argument("--per-layer", action="store_true", help="also say which layer drifts most")
+    parser.add_argument("--json", metavar="FILE", help="also write the record to FILE ('-': standard output)")
+    parser.add_argument("--dry-run", action="store_true", help="measure, but write nothing into the bundle")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``vla parity``."""
+    bundle = load_bundle(args.bundle)
+    reference = load_bundle(args.reference) if args.reference else None
+    if reference is None and "quantized_from" in bundle.policy.provenance:
+        source = bundle.policy.provenance["quantized_from"]
+        raise UserError(
+            f"{bundle.path} was made by quantising {source}: compared with itself it would always pass. "
+            "Give the bundle that it was made from: --reference DIR"
+        )
+    budgets = load_budgets(Path(args.budgets) if args.budgets else None)
+    request = Request(
+        candidate=bundle,
+        engine=resolve(args.engine),
+        observations=_observations(args, bundle),
+        budgets=budgets,
+        reference=reference,
+        settings=EngineSettings(threads=args.threads),
+        per_layer=args.per_layer,
+    )
+    record = prove(request, _progress)
+    if not args.dry_run:
+        write_record(bundle, record)
+        write_report(bundle.path, record)
+    if args.json == "-":
+        json.dump(record, sys.stdout, indent=2)
+        print()
+    else:
+        if args.json:
+            Path(args.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        _print(record, bundle)
+    return 0 if record["verdict"] == PASS else 1
+
+
+def _observations(args: argparse.Namespace, bundle: Bundle) -> ObservationSet:
+    if args.count < 1:
+        raise UserError(f"--count is {args.count}; it must be at least 1")
+    if args.observations:
+        return load_observations(Path(args.observations), bundle.policy).first(args.count)
+    own = bundle.path / REFERENCE_FILE
+    if own.is_file():
+        return load_observations(own, bundle.policy).first(args.count)
+    return random_observations(bundle.policy, args.count)
+
+
+def _progress(done: int, total: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\rclosed loop: pair {done} of {total}", end="\n" if done == total else "", file=sys.stderr)
+
+
+def _print(record: dict, bundle: Bundle) -> None:
+    print(f"{bundle.path} on {record['engine']}: {record['verdict']}")
+    for name, level in record["levels"].items():
+        print(f"  {name:<13}{level['verdict']}")
+        for fault in level["faults"]:
+            print(f"    {fault}")
