@@ -138,8 +138,11 @@ def test_values_are_not_looked_at_but_counted_when_not_finite(value):
     assert command == value or np.isnan(command) and np.isnan(value)
 
 
-def test_duplicate_names_pass():
-    assert offer(message(names=["a", "a"]))[1] is None
+def test_duplicate_names_pass_and_the_other_joint_gets_what_was_last_sorted():
+    follower, rejection = offer(message([Point(0, [0.5, 0.7])]))
+    follower.update(NOW_NS, np.zeros(2))
+    assert follower.accept(message([Point(0, [1.0, 2.0])], ["a", "a"]), NOW_NS) is None
+    assert follower.update(NOW_NS + MS, np.zeros(2)).positions.tolist() == [2.0, 0.7]
 
 
 def test_order_of_joints_is_free():

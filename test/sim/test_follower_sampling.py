@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vla_runtime.sim.follower import DISTROS, Follower, FollowerSettings, Point, TrajectoryMessage
-from vla_runtime.sim.follower.sampling import interpolate
+from vla_runtime.sim.follower.sampling import Segment
 
 MS = 1_000_000
 NOW_NS = 1_700_000_000 * 10**9
@@ -47,7 +47,7 @@ def test_interpolation_reproduces_the_polynomial_of_its_degree(coefficients, dur
     def state(t_ns):
         return Point(t_ns, *[[polynomial.deriv(k)(t_ns * 1e-9)] for k in range(derivatives)])
 
-    got = interpolate(0, state(0), b_ns, state(b_ns), t_ns)
+    got = Segment(0, state(0), b_ns, state(b_ns)).at(t_ns)
     for k, values in enumerate((got.positions, got.velocities, got.accelerations)):
         expected = polynomial.deriv(k)(t_ns * 1e-9) if k <= degree else 0.0
         assert values[0] == pytest.approx(expected, abs=1e-6 * (1 + 10 / duration_s**k))
@@ -62,7 +62,7 @@ def test_interpolation_reproduces_the_polynomial_of_its_degree(coefficients, dur
     ],
 )
 def test_the_lowest_common_level_of_both_ends_is_used(a, b, degree):
-    middle = interpolate(0, a, 10**9, b, 5 * 10**8)
+    middle = Segment(0, a, 10**9, b).at(5 * 10**8)
     if degree == 1:
         assert middle.positions[0] == 0.5
         assert middle.velocities[0] == 1.0
@@ -72,7 +72,7 @@ def test_the_lowest_common_level_of_both_ends_is_used(a, b, degree):
 
 def test_accelerations_without_velocities_command_zero_as_the_controller_does():
     a, b = Point(0, [2], [], [1]), Point(0, [3], [], [1])
-    assert interpolate(0, a, 10**9, b, 5 * 10**8).positions[0] == 0.0
+    assert Segment(0, a, 10**9, b).at(5 * 10**8).positions[0] == 0.0
 
 
 @pytest.mark.parametrize("distro", DISTROS)

@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from vla_runtime.sim.follower.message import Point, TrajectoryMessage
+from vla_runtime.sim.follower.message import NOTHING, Point, TrajectoryMessage
 from vla_runtime.sim.follower.rules import FollowerSettings, Rejection, validate
-from vla_runtime.sim.follower.sampling import ActiveTrajectory, State
+from vla_runtime.sim.follower.sampling import ActiveTrajectory, Sample, State
 from vla_runtime.sim.follower.splice import JointOrder, splice
-
-_NOTHING = np.zeros(0)
 
 
 @dataclass
@@ -81,16 +79,11 @@ class Follower:
             self.figures.rejected[rejection.reason] += 1
             self.figures.last_rejection = rejection.text
             return rejection
-        if not all(np.isfinite(p.positions).all() and np.isfinite(p.velocities).all() for p in message.points):
-            self.figures.not_finite += 1
+        numbers = np.concatenate([vector for p in message.points for vector in (p.positions, p.velocities)])
+        self.figures.not_finite += not np.isfinite(numbers).all()
         self.figures.accepted += 1
         self.figures.replaced += self._pending is not None and not self._holding
-        # The callers' message stays theirs: filling, sorting and splicing work on a copy.
-        self._pending = TrajectoryMessage(
-            message.stamp_ns,
-            list(message.joint_names),
-            [Point(p.time_ns, p.positions, p.velocities, p.accelerations, p.effort) for p in message.points],
-        )
+        self._pending = message
         self._holding = False
         return None
 
@@ -108,7 +101,6 @@ class Follower:
         self._install(now_ns)
         self._advance(now_ns, measured, period_ns)
         active, settings = self._active, self.settings
-        desired = active.sample(self._cursor_ns)
         ahead_ns = round(1e9 / settings.update_rate_hz) if settings.looks_ahead else 0
         command = active.sample(self._cursor_ns + ahead_ns)
         if command is None:  # the clock went back behind the state that the trajectory begins from
@@ -116,7 +108,7 @@ class Follower:
         overrun_s = (self._cursor_ns - command.segment_ns) * 1e-9
         if command.at_end and not self._holding and 0.0 < settings.timeout_s < overrun_s:
             self._hold(measured, counted=True)
-        if self._tolerated((desired or command).state, measured, command.at_end, overrun_s):
+        if self._tolerated(command, measured, overrun_s):
             self._command = command.state
             self._commanded_ns = now_ns
         else:
@@ -128,7 +120,7 @@ class Follower:
         if position.shape != (len(self.joint_names),):
             raise ValueError(f"the measured position has shape {position.shape}; expected ({len(self.joint_names)},)")
         known = velocity is not None and self.settings.velocity_state
-        return State(position, np.array(velocity, dtype=np.float64) if known else _NOTHING, _NOTHING)
+        return State(position, np.array(velocity, dtype=np.float64) if known else NOTHING, NOTHING)
 
     def _hold(self, measured: State, counted: bool = False) -> None:
         # At the measured position: on a position interface that is a step by the tracking error.
@@ -142,7 +134,10 @@ class Follower:
         message, self._pending = self._pending, None
         if message is None:
             return
-        if self.settings.splices and self._active and len(self._active.points) > 1 and not self._holding:
+        splices = self.settings.splices and self._active and len(self._active.points) > 1 and not self._holding
+        if splices or message.joint_names != self.joint_names:
+            message = message.copy()  # the sender's stays as it was
+        if splices:
             message = splice(message, self._active, self._order, now_ns, self._cursor_ns, self._command.positions)
             self.figures.spliced += 1
         self._order.fill(message, self._command.positions)
@@ -154,9 +149,9 @@ class Follower:
             if self.settings.interpolate_from_desired_state:
                 # Humble's open_loop_control begins at `now`; later ones at the time of the last command.
                 last_ns = self._commanded_ns if self._commanded_ns is not None else now_ns
-                self._active.begin(last_ns if self.settings.looks_ahead else now_ns, self._command)
+                self._active.begin(now_ns, last_ns if self.settings.looks_ahead else now_ns, self._command)
             else:
-                self._active.begin(now_ns, measured)
+                self._active.begin(now_ns, now_ns, measured)
             self._cursor_ns = now_ns
         elif not self.settings.looks_ahead:
             self._cursor_ns = now_ns
@@ -165,12 +160,11 @@ class Follower:
             self._cursor_ns += period_ns if period_ns is not None else now_ns - self._updated_ns
         self._updated_ns = now_ns
 
-    def _tolerated(self, desired: State, measured: State, at_end: bool, overrun_s: float) -> bool:
-        if self._holding:
-            return True
-        error = float(np.max(np.abs(desired.positions - measured.positions)))
+    def _tolerated(self, command: Sample, measured: State, overrun_s: float) -> bool:
         settings = self.settings
-        if not at_end:
-            return not 0.0 < settings.trajectory_tolerance_rad < error
-        late = 0.0 < settings.goal_time_s < overrun_s
-        return not (late and 0.0 < settings.goal_tolerance_rad < error)
+        tolerance = settings.goal_tolerance_rad if command.at_end else settings.trajectory_tolerance_rad
+        if self._holding or tolerance == 0.0 or (command.at_end and not 0.0 < settings.goal_time_s < overrun_s):
+            return True
+        # Judged is the plan at this instant, not the command, which looks ahead.
+        desired = self._active.sample(self._cursor_ns) or command
+        return float(np.max(np.abs(desired.state.positions - measured.positions))) <= tolerance

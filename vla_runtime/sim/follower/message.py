@@ -1,17 +1,18 @@
 """The message as the follower sees it: integer nanoseconds and plain arrays, from ROS or from a planned Trajectory."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+NOTHING = np.zeros(0)
+NOTHING.setflags(write=False)
+
 
 def _vector(values) -> np.ndarray:
-    return np.asarray(values, dtype=np.float64).reshape(-1)
-
-
-def _nothing() -> np.ndarray:
-    return np.zeros(0)
+    if isinstance(values, np.ndarray):
+        return values
+    return np.array(values, dtype=np.float64) if len(values) else NOTHING
 
 
 @dataclass
@@ -19,10 +20,10 @@ class Point:
     """One waypoint. Empty vectors mean "not given", as in trajectory_msgs/JointTrajectoryPoint."""
 
     time_ns: int  # time_from_start
-    positions: np.ndarray = field(default_factory=_nothing)  # (n,) rad
-    velocities: np.ndarray = field(default_factory=_nothing)  # (n,) rad/s
-    accelerations: np.ndarray = field(default_factory=_nothing)  # (n,) rad/s^2
-    effort: np.ndarray = field(default_factory=_nothing)  # (n,) Nm
+    positions: np.ndarray = field(default_factory=lambda: NOTHING)  # (n,) rad
+    velocities: np.ndarray = field(default_factory=lambda: NOTHING)  # (n,) rad/s
+    accelerations: np.ndarray = field(default_factory=lambda: NOTHING)  # (n,) rad/s^2
+    effort: np.ndarray = field(default_factory=lambda: NOTHING)  # (n,) Nm
 
     def __post_init__(self):
         self.positions = _vector(self.positions)
@@ -38,6 +39,10 @@ class TrajectoryMessage:
     stamp_ns: int
     joint_names: list[str]
     points: list[Point]
+
+    def copy(self) -> "TrajectoryMessage":
+        """A copy whose points may be given other vectors; the vectors themselves are shared."""
+        return TrajectoryMessage(self.stamp_ns, list(self.joint_names), [replace(p) for p in self.points])
 
     @staticmethod
     def from_ros(message) -> "TrajectoryMessage":
@@ -71,12 +76,11 @@ class TrajectoryMessage:
         Times are rounded to the nanosecond, as builtin_interfaces/Duration holds them.
         """
         times = [round(float(t) * 1e9) for t in times_s]
-        nothing = _nothing()
         return TrajectoryMessage(
             stamp_ns,
             list(joint_names),
             [
-                Point(t, p, nothing if velocities is None else velocities[i])
+                Point(t, p, NOTHING if velocities is None else velocities[i])
                 for i, (t, p) in enumerate(zip(times, positions))
             ],
         )

@@ -26,50 +26,57 @@ class Sample:
     segment_ns: int  # absolute time of the segment's first point (of the trajectory's, while it is approached)
 
 
-def interpolate(a_ns: int, a: Point | State, b_ns: int, b: Point | State, t_ns: int) -> State:
-    """Between two states: linear, cubic or quintic, by the derivatives that both ends have.
+class Segment:
+    """The polynomial between two states: linear, cubic or quintic, by the derivatives that both ends have."""
 
-    Outside of [a, b] the nearer end's position is held by the linear rule, as the controller does.
-    """
-    total = (b_ns - a_ns) * 1e-9
-    t = (t_ns - a_ns) * 1e-9
-    velocity = len(a.velocities) > 0 and len(b.velocities) > 0
-    acceleration = len(a.accelerations) > 0 and len(b.accelerations) > 0
-    if t < 0.0 or t > total:
-        t = min(max(t, 0.0), total)
-        velocity = acceleration = False
-    p0, p1 = a.positions, b.positions
-    zero = np.zeros_like(p0)
-    if acceleration and not velocity:
-        # No rule of the controller matches here, and what it then hands to the joints is 0.
-        return State(zero, zero, zero)
-    if total == 0.0:
-        return State(p0, a.velocities if velocity else zero, zero)
-    step = p1 - p0
-    if acceleration:
-        v0, v1 = a.velocities * total, b.velocities * total
-        a0, a1 = a.accelerations * total**2, b.accelerations * total**2
-        c = (
-            p0,
-            v0,
-            a0 / 2,
-            10 * step - 6 * v0 - 4 * v1 - 1.5 * a0 + 0.5 * a1,
-            -15 * step + 8 * v0 + 7 * v1 + 1.5 * a0 - a1,
-            6 * step - 3 * (v0 + v1) - 0.5 * (a0 - a1),
-        )
-    elif velocity:
-        v0, v1 = a.velocities * total, b.velocities * total
-        c = (p0, v0, 3 * step - 2 * v0 - v1, -2 * step + v0 + v1)
-    else:
-        c = (p0, step)
-    # Horner's rule on s = t / total for the value and both derivatives at once.
-    s = t / total
-    p, v, acc = c[-1], zero, zero
-    for coefficient in c[-2::-1]:
-        acc = acc * s + 2.0 * v
-        v = v * s + p
-        p = p * s + coefficient
-    return State(p, v / total, acc / total**2)
+    def __init__(self, a_ns: int, a: Point | State, b_ns: int, b: Point | State):
+        """a at a_ns, b at b_ns; b_ns not before a_ns."""
+        self._a_ns = a_ns
+        self._total = total = (b_ns - a_ns) * 1e-9
+        self._ends = (a, b)
+        velocity = len(a.velocities) > 0 and len(b.velocities) > 0
+        acceleration = len(a.accelerations) > 0 and len(b.accelerations) > 0
+        p0, step = a.positions, b.positions - a.positions
+        if acceleration and not velocity:
+            # No rule of the controller matches here, and what it then hands to the joints is 0.
+            rows = [np.zeros_like(p0)]
+        elif total == 0.0:
+            rows = [p0, a.velocities] if velocity else [p0]
+        elif acceleration:
+            h = total
+            v0, v1, a0, a1 = a.velocities, b.velocities, a.accelerations, b.accelerations
+            rows = [
+                p0,
+                v0,
+                a0 / 2,
+                (20 * step - (12 * v0 + 8 * v1) * h - (3 * a0 - a1) * h**2) / (2 * h**3),
+                (-30 * step + (16 * v0 + 14 * v1) * h + (3 * a0 - 2 * a1) * h**2) / (2 * h**4),
+                (12 * step - 6 * (v0 + v1) * h - (a0 - a1) * h**2) / (2 * h**5),
+            ]
+        elif velocity:
+            h = total
+            v0, v1 = a.velocities, b.velocities
+            rows = [p0, v0, (3 * step - (2 * v0 + v1) * h) / h**2, (-2 * step + (v0 + v1) * h) / h**3]
+        else:
+            rows = [p0, step / total]
+        self._coefficients = np.array(rows)  # (degree + 1, n), of powers of seconds since a
+
+    def at(self, t_ns: int) -> State:
+        """The state at t_ns; outside of the segment its end, at the slope of the straight line, as the controller."""
+        t = (t_ns - self._a_ns) * 1e-9
+        total = self._total
+        if t < 0.0 or t > total:
+            a, b = self._ends
+            slope = (b.positions - a.positions) / total if total else np.zeros_like(a.positions)
+            return State(b.positions if t > 0.0 else a.positions, slope, np.zeros_like(slope))
+        if len(self._coefficients) == 2:
+            powers = np.array([[1.0, t], [0.0, 1.0], [0.0, 0.0]])
+        elif len(self._coefficients) == 4:
+            powers = np.array([[1.0, t, t * t, t**3], [0.0, 1.0, 2 * t, 3 * t * t], [0.0, 0.0, 2.0, 6 * t]])
+        else:
+            k = np.arange(len(self._coefficients))
+            powers = np.array([t**k, k * t ** np.maximum(k - 1, 0), k * (k - 1) * t ** np.maximum(k - 2, 0)])
+        return State(*(powers @ self._coefficients))
 
 
 class ActiveTrajectory:
@@ -82,9 +89,13 @@ class ActiveTrajectory:
         self.sampled = False
         self._times = [p.time_ns for p in message.points]
         self._before: tuple[int, State] | None = None
+        self._segment: tuple[int, Segment] = (-2, None)  # index of its first point (-1: from the state before), itself
 
-    def begin(self, before_ns: int, before: State) -> None:
-        """Set the state from which the first point is approached; derivatives that it lacks become 0 (PR #2043)."""
+    def begin(self, now_ns: int, before_ns: int, before: State) -> None:
+        """Start at now_ns (a stamp of 0 becomes now) from a state; derivatives that it lacks become 0 (PR #2043)."""
+        self.sampled = True
+        if self.start_ns == 0:
+            self.start_ns = now_ns
         first, n = self.points[0], len(before.positions)
         velocities, accelerations = before.velocities, before.accelerations
         if not len(velocities) and len(first.velocities):
@@ -94,24 +105,21 @@ class ActiveTrajectory:
         self._before = (before_ns, State(before.positions, velocities, accelerations))
 
     def sample(self, t_ns: int) -> Sample | None:
-        """What it says at t_ns; None before the instant it was begun. The first call starts a stamp of 0."""
-        if not self.sampled:
-            self.sampled = True
-            if self.start_ns == 0:
-                self.start_ns = t_ns
-        before_ns, before = self._before
-        if t_ns < before_ns:
+        """What it says at t_ns; None before the instant of the state that it was begun from."""
+        if t_ns < self._before[0]:
             return None
-        elapsed = t_ns - self.start_ns
-        if elapsed < self._times[0]:
-            first_ns = self.start_ns + self._times[0]
-            return Sample(interpolate(before_ns, before, first_ns, self.points[0], t_ns), False, first_ns)
-        i = bisect_right(self._times, elapsed) - 1
-        a_ns, a = self.start_ns + self._times[i], self.points[i]
+        i = bisect_right(self._times, t_ns - self.start_ns) - 1
         if i + 1 < len(self.points):
-            b_ns = self.start_ns + self._times[i + 1]
-            return Sample(interpolate(a_ns, a, b_ns, self.points[i + 1], t_ns), False, a_ns)
-        n = len(a.positions)
-        velocities = a.velocities if len(a.velocities) else np.zeros(n)
-        accelerations = a.accelerations if len(a.accelerations) else np.zeros(n)
-        return Sample(State(a.positions, velocities, accelerations), True, a_ns)
+            return Sample(self._between(i).at(t_ns), False, self.start_ns + self._times[max(i, 0)])
+        last = self.points[-1]
+        zero = np.zeros(len(last.positions))
+        velocities = last.velocities if len(last.velocities) else zero
+        accelerations = last.accelerations if len(last.accelerations) else zero
+        return Sample(State(last.positions, velocities, accelerations), True, self.start_ns + self._times[-1])
+
+    def _between(self, i: int) -> Segment:
+        # The same segment is asked for at several updates in a row.
+        if self._segment[0] != i:
+            a_ns, a = self._before if i < 0 else (self.start_ns + self._times[i], self.points[i])
+            self._segment = (i, Segment(a_ns, a, self.start_ns + self._times[i + 1], self.points[i + 1]))
+        return self._segment[1]

@@ -13,8 +13,8 @@ _FIELDS = ("positions", "velocities", "accelerations", "effort")
 class JointOrder:
     """Brings messages into the controller's joint order.
 
-    Duplicate names pass the checks at reception; the joint that is missing for them then keeps whatever the last
-    sorted vector had at its place. So does the controller (a static buffer), and so does this.
+    Duplicate names pass the checks at reception; the joint that is missing for them then gets whatever the last vector
+    that was sorted had at its place. So it is in the controller (a static buffer), and so it is here.
     """
 
     def __init__(self, joint_names: Sequence[str]):
@@ -23,6 +23,9 @@ class JointOrder:
 
     def sort(self, message: TrajectoryMessage) -> None:
         """Sort all vectors of a message that names every joint (or as many names as there are joints)."""
+        if message.joint_names == self.names:
+            self._buffer[:] = next(v for v in map(message.points[-1].__getattribute__, _FIELDS[::-1]) if len(v))
+            return
         places = [self.names.index(name) for name in message.joint_names]
         for point in message.points:
             for field in _FIELDS:
