@@ -3,8 +3,8 @@
 Hears `joint_trajectory` as joint_trajectory_controller would (vla_runtime.sim.follower), and says `joint_states`
 (100 Hz), `front/image_raw` and `wrist/image_raw` (30 fps, rgb8, stamped with the simulated instant). Besides, what only
 a simulation has: `sim/episode` (std_msgs/String, latched, JSON {"seed": int, "instruction": str, "keep_arm": bool})
-lays the cubes, `~/reset` (std_srvs/Trigger) lays them again as they were and brings the arm home; `sim/status` (JSON, latched)
-says how the episode stands, `sim/controller` (JSON, 2 Hz) what the controller has counted.
+lays the cubes, `~/reset` (std_srvs/Trigger) lays them again as they were and brings the arm home; `sim/status` (JSON,
+latched) says how the episode stands, `sim/controller` (JSON, 2 Hz) what the controller has counted.
 """
 
 import contextlib
