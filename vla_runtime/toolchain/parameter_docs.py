@@ -61,7 +61,8 @@ def merged(tables: Sequence[Table]) -> str:
 def parameter_file(node: str) -> str:
     """Return config/<node>.yaml: every parameter at its default, with its meaning."""
     lines = [
-        f"# Parameters of the {node} node, each at its default. {PURPOSE[node]}",
+        f"# Parameters of the {node} node, each at its default.",
+        f"# {PURPOSE[node]}",
         "# Copy it, change what you need, and give the copy to the launch file: params_file:=/path/to/your.yaml",
         "# A line that is missing keeps its default. See docs/parameters.md and docs/tuning.md.",
         "/**:",
@@ -76,8 +77,8 @@ def parameter_file(node: str) -> str:
 
 
 def _comment(parameter: Parameter) -> list[str]:
-    facts = ", ".join(fact for fact in (parameter.range_text(), "" if parameter.live else "not live") if fact)
-    text = parameter.doc + (f" ({facts})" if facts else "")
+    facts = "; ".join(fact for fact in (parameter.range_text(), "" if parameter.live else "not live") if fact)
+    text = parameter.doc[:1].upper() + parameter.doc[1:].rstrip(".") + "." + (f" [{facts}]" if facts else "")
     return textwrap.wrap(text, WIDTH, initial_indent="    # ", subsequent_indent="    # ", break_on_hyphens=False)
 
 
