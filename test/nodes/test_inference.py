@@ -78,9 +78,9 @@ def bench(tiny):
     worker.stop()
 
 
-def request(n, rows=0, at=None):
+def request(n):
     now = time.monotonic()
-    return Request(f"abc:{n}", now if at is None else at, np.zeros((rows, 6)), now)
+    return Request(f"abc:{n}", now, np.zeros(0), np.zeros((0, 6)), now)
 
 
 def wait(condition, timeout_s=5.0):
@@ -191,28 +191,36 @@ def test_the_noise_is_a_function_of_the_request(bench):
 
 
 @given(
-    st.floats(0.0, 0.08),
-    st.integers(1, 15),
+    st.floats(0.0, 0.3),
+    st.integers(0, 10),
+    st.integers(0, 15),
     st.integers(1, 14),
     st.floats(-2.0, 2.0),
-    st.floats(-0.5, 0.5),
 )
 @settings(deadline=None)
-def test_a_prefix_is_what_will_be_executed_from_the_observation_on(age, rows, most, velocity, offset):
+def test_a_prefix_is_what_is_executed_from_the_observation_on(age, before, after, most, velocity):
     """On a straight path, rows of the prefix lie on it, whatever the age of the observation is."""
     at = 100.0
-    path = offset + velocity * DT * np.arange(rows)
-    if rows == 1:
-        path = np.array([offset])
-    prefix, count = committed_prefix(Request("x:1", at, path[:, None], at), at - age, DT, most)
-    assert count == min(int(np.floor(age / DT + rows - 1 + 1e-6)) + 1, most)
-    if rows > 1:
-        expected = offset + velocity * (DT * np.arange(count) - age)
-        assert np.allclose(prefix.positions[:, 0], expected, atol=1e-9)
+    times = DT * np.arange(-before, after + 1)
+    path = 0.3 + velocity * times
+    prefix, count = committed_prefix(Request("x:1", at, times, path[:, None], at), at - age, DT, most)
+    assert count == min(int(np.floor((age + times[-1]) / DT + 1e-6)) + 1, most)
+    if len(times) > 1:
+        assert np.allclose(prefix.positions[:, 0], 0.3 + velocity * (DT * np.arange(count) - age), atol=1e-8)
     else:
-        assert np.allclose(prefix.positions[:, 0], offset)
+        assert np.allclose(prefix.positions[:, 0], 0.3)
+
+
+def test_a_prefix_follows_what_was_executed_before_the_request():
+    times = DT * np.arange(-3, 2)
+    path = np.array([0.0, 0.1, 0.3, 0.6, 1.0])
+    prefix, count = committed_prefix(Request("x:1", 5.0, times, path[:, None], 5.0), 5.0 - 2 * DT, DT, 12)
+    assert count == 4
+    assert prefix.positions[:, 0].tolist() == pytest.approx([0.1, 0.3, 0.6, 1.0])
 
 
 def test_no_prefix_where_none_is_committed():
-    assert committed_prefix(Request("x:1", 1.0, np.zeros((0, 6)), 1.0), 0.98, DT, 12) == (None, 0)
-    assert committed_prefix(Request("x:1", 1.0, np.zeros((3, 6)), 1.0), 0.98, DT, 0) == (None, 0)
+    none = Request("x:1", 1.0, np.zeros(0), np.zeros((0, 6)), 1.0)
+    assert committed_prefix(none, 0.98, DT, 12) == (None, 0)
+    some = Request("x:1", 1.0, DT * np.arange(3), np.zeros((3, 6)), 1.0)
+    assert committed_prefix(some, 0.98, DT, 0) == (None, 0)

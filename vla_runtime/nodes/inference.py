@@ -16,16 +16,17 @@ from vla_runtime.policy.policy import Observation, Policy, PolicyOutput, Prefix
 _POLL_S = 0.003
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Request:
     """A plan_request, mapped to the bundle's joints.
 
-    ``at``: steady seconds of its stamp; ``positions`` (d, n) rad: what will be executed from then on, one row per
-    policy step (d may be 0); ``arrival``: steady seconds.
+    ``at``: steady seconds of its stamp; ``times`` (d,) s from then on, increasing; negative: already executed;
+    ``positions`` (d, n) rad at these times: what was and will be executed (d may be 0); ``arrival``: steady seconds.
     """
 
     request_id: str
     at: float
+    times: np.ndarray
     positions: np.ndarray
     arrival: float
 
@@ -41,23 +42,24 @@ class Answer:
 
 
 def committed_prefix(request: Request, t0: float, dt: float, most: int) -> tuple[Prefix | None, int]:
-    """What will be executed from the observation on: rows at t0, t0 + dt, ...; at most ``most`` of them.
+    """What was and will be executed from the observation on: rows at t0, t0 + dt, ...; at most ``most`` of them.
 
-    The request says what comes from its stamp on; the observation is a little older. The rows between the two are
-    the line through the request's first two points: at 5 rad/s^2 and 30 ms that is 2 mrad from what was commanded.
+    Before the first time that the request knows, the line through its first two points goes on backwards: at 5 rad/s^2
+    and 30 ms that is 2 mrad from what was commanded.
     """
-    known = request.positions
-    if not len(known):
+    times, known = request.times, request.positions
+    if not len(times):
         return None, 0
-    lead = max((request.at - t0) / dt, 0.0)
-    count = min(int(np.floor(lead + len(known) - 1 + 1e-6)) + 1, most)
+    since = request.at - t0  # of the observation, until the request
+    count = min(int(np.floor((since + times[-1]) / dt + 1e-6)) + 1, most)
     if count <= 0:
         return None, 0
-    place = np.arange(count) - lead  # in rows of the request
-    first = np.clip(np.floor(place).astype(int), 0, max(len(known) - 2, 0))
-    second = np.minimum(first + 1, len(known) - 1)
-    rows = known[first] + (place - first)[:, None] * (known[second] - known[first])
-    return Prefix(rows), count
+    if len(times) == 1:
+        return Prefix(np.repeat(known, count, axis=0)), count
+    wanted = dt * np.arange(count) - since
+    left = np.clip(np.searchsorted(times, wanted, side="right") - 1, 0, len(times) - 2)
+    share = (wanted - times[left]) / (times[left + 1] - times[left])
+    return Prefix(known[left] + np.minimum(share, 1.0)[:, None] * (known[left + 1] - known[left])), count
 
 
 def noise_seed(request_id: str) -> int:

@@ -23,17 +23,17 @@ class JointMap:
         self.joint_names = tuple(joint_names)
         self._orders: dict[tuple[str, ...], np.ndarray] = {}
 
-    def order(self, names: Sequence[str], what: str) -> np.ndarray:
-        """Indices i with names[i[k]] == joint_names[k], for a message that must have exactly our joints.
+    def order(self, names: Sequence[str], what: str, *, more: bool = False) -> np.ndarray:
+        """Indices i with names[i[k]] == joint_names[k], for a message that has our joints (``more``: and others).
 
         Raises JointNameError naming what is missing, unknown or given twice; ``what`` says in which message.
         """
         key = tuple(names)
         found = self._orders.get(key)
         if found is None:
-            faults = _faults(key, self.joint_names)
+            faults = _faults(tuple(n for n in key if n in self.joint_names) if more else key, self.joint_names)
             if faults:
-                raise JointNameError(f"{what}: {faults}; expected exactly {list(self.joint_names)}")
+                raise JointNameError(f"{what}: {faults}; expected {'' if more else 'exactly '}{list(self.joint_names)}")
             found = np.array([key.index(name) for name in self.joint_names], dtype=np.intp)
             if len(self._orders) >= _REMEMBERED_ORDERS:
                 self._orders.clear()

@@ -42,6 +42,7 @@ class ManagedNode(LifecycleNode):
     def __init__(self, name: str, parameters: Callable[["ManagedNode"], NodeParameters]):
         super().__init__(name)
         self.refusal = ""
+        self.fatal = ""
         self.callback_errors = 0
         self.qos_faults: dict[str, str] = {}
         self.outbox = Outbox(self)
@@ -106,6 +107,12 @@ class ManagedNode(LifecycleNode):
         """Log from the control thread: the spinning thread writes it."""
         self.outbox.post(lambda: getattr(self.get_logger(), level)(message))
 
+    def give_up(self, reason: str) -> None:
+        """End the process with an error, from any thread: whoever started it starts it anew."""
+        if not self.fatal:
+            self.fatal = reason
+            self.outbox.post(lambda: self.get_logger().fatal(f"giving up: {reason}"))
+
     def publish_state(self) -> None:
         """Publish ``~/state`` now."""
         self._state_publisher.publish(self.describe().to_msg(hardware_id=self.get_namespace()))
@@ -131,8 +138,8 @@ class ManagedNode(LifecycleNode):
     def _own_status(self) -> Status:
         jumps = self.stamps.jumps
         values = {"state": self.lifecycle_state, "callback_errors": self.callback_errors, "clock_jumps": jumps}
-        if self.refusal:
-            return Status("lifecycle", Level.ERROR, self.refusal, values)
+        if self.fatal or self.refusal:
+            return Status("lifecycle", Level.ERROR, self.fatal or self.refusal, values)
         if self.qos_faults:
             return Status("lifecycle", Level.ERROR, "; ".join(self.qos_faults.values()), values)
         if self.callback_errors:

@@ -49,12 +49,17 @@ def run(make_node: Callable[[], ManagedNode], args: list[str] | None = None) -> 
         executor.shutdown(timeout_sec=1.0)
         node.destroy_node()
         rclpy.try_shutdown()
+    if status:
+        # A thread that hangs in a library must not keep a broken process alive.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
     return status
 
 
 def _spin(node: ManagedNode, executor: SingleThreadedExecutor, stop: threading.Event) -> int:
     errors = 0
-    while not stop.is_set():
+    while not stop.is_set() and not node.fatal:
         try:
             executor.spin_once()
             errors = 0
@@ -68,7 +73,7 @@ def _spin(node: ManagedNode, executor: SingleThreadedExecutor, stop: threading.E
             if errors >= _MAX_ERRORS_IN_A_ROW:
                 node.get_logger().fatal(f"{errors} callbacks in a row failed: giving up")
                 return 1
-    return 0
+    return 1 if node.fatal else 0
 
 
 def _catch_signals(stop: threading.Event, wake: list[Callable[[], None]]) -> None:

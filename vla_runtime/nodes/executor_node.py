@@ -1,0 +1,157 @@
+"""The executor as a process: plans in, one trajectory per control period out, requests in between.
+
+What is decided is decided in ``vla_runtime.control.executor``; here are topics and the loop.
+"""
+
+import secrets
+import sys
+
+from diagnostic_msgs.msg import DiagnosticStatus
+from trajectory_msgs.msg import JointTrajectory
+
+from vla_runtime.control.executor import Executor
+from vla_runtime.control.executor_settings import EXECUTOR_TABLE
+from vla_runtime.control.request import PlanRequest
+from vla_runtime.control.trajectory import Trajectory
+from vla_runtime.errors import UserError
+from vla_runtime.nodes.control_node import ControlNode
+from vla_runtime.nodes.diagnostics import Status
+from vla_runtime.nodes.executor_report import plan_status, state_status
+from vla_runtime.nodes.joint_map import JointMap
+from vla_runtime.nodes.messages import TrajectoryWriter, read_chunk, read_trajectory
+from vla_runtime.nodes.process import run
+from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST, offered_stream
+from vla_runtime.nodes.robot_file import Robot
+
+SNAPSHOT_TICKS = 25
+
+
+class ExecutorNode(ControlNode):
+    """Topics round an ``Executor``."""
+
+    phase = 0.0
+
+    def __init__(self) -> None:
+        self.core: Executor | None = None
+        self.figures: dict = {}
+        self.in_command = False
+        self._silent = ""
+        super().__init__("executor", EXECUTOR_TABLE)
+
+    # the lifecycle
+
+    def build(self, robot: Robot) -> None:
+        """Make the core and the topics."""
+        names = robot.limits.joint_names
+        self.core = Executor(self.settings, robot.limits, epoch=secrets.token_hex(4))
+        self._applied = self.settings
+        self._joints = JointMap(names)
+        self._planned_writer, self._request_writer = TrajectoryWriter(names), TrajectoryWriter(names)
+        self._chunks = self.listen(JointTrajectory, "action_chunk", EVENTS)
+        self._commands = self.listen(JointTrajectory, "joint_trajectory", LATEST)
+        self._watchdog = self.listen(DiagnosticStatus, "watchdog/state", LATCHED)
+        self._planned = self.speak(JointTrajectory, "planned_trajectory", offered_stream(self.settings.period_s))
+        self._requests = self.speak(JointTrajectory, "plan_request", EVENTS)
+
+    def teardown(self) -> None:
+        """Give everything back."""
+        super().teardown()
+        self.core = None
+
+    def first_tick_is_due(self, now: float) -> None:
+        """Begin without anything from before."""
+        self._command: Trajectory | None = None
+        self.core.flush("activated")
+
+    def last_word(self) -> None:
+        """Nothing to say: the watchdog acts on silence."""
+        self.figures = self.core.snapshot()
+        self.publish_state()
+
+    def object_to(self, settings) -> str | None:
+        """A K outside the range that the measured delay and the policy's horizon allow is refused."""
+        return self.core.refuses(settings) if self.core is not None and self.loop is not None else None
+
+    # the tick
+
+    def tick(self, now: float) -> None:
+        """Hear, plan, ask."""
+        core = self.core
+        if self.settings is not self._applied:
+            self._retune()
+        self._hear_watchdog()
+        for at, message in self._chunks.take():
+            self._offer(now, at, message)
+        if not self.in_command:
+            self._hear_command()
+        tick = core.tick(now, self.read_joints(), self._command, self.in_command)
+        if tick.planned is not None:
+            self._planned.publish(self._planned_writer.trajectory(tick.planned, self.stamps))
+        if tick.request is not None:
+            self._ask(tick.request)
+        if self.loop.statistics.ticks % SNAPSHOT_TICKS == 0:
+            self.figures = core.snapshot()
+            if self.figures["silent"] != self._silent:
+                self._silent = self.figures["silent"]
+                self.outbox.post(self.publish_state)
+
+    def _retune(self) -> None:
+        self._applied = self.settings
+        try:
+            self.core.retune(self._applied)
+        except ValueError as error:
+            self.log_later("error", f"the new parameters are not in use: {error}")
+
+    def _hear_watchdog(self) -> None:
+        for _, message in self._watchdog.take():
+            who = next((pair.value for pair in message.values if pair.key == "in_command"), "none")
+            was, self.in_command = self.in_command, who == "policy"
+            if was and not self.in_command:
+                self.core.flush(f"command left the policy: {message.message}")
+
+    def _hear_command(self) -> None:
+        newest = self._commands.newest()
+        if newest is None:
+            return
+        try:
+            self._command = read_trajectory(newest[1], self._joints, self.stamps, newest[0])
+        except UserError as error:
+            self.log_later("error", f"{self._commands.topic}: not understood: {error}")
+
+    def _offer(self, now: float, at: float, message: JointTrajectory) -> None:
+        try:
+            refusal = self.core.offer(now, read_chunk(message, self.stamps, at))
+        except UserError as error:
+            refusal = error
+        if refusal is not None:
+            self.log_later("warning", f"plan {message.header.frame_id} refused: {refusal}")
+
+    def _ask(self, request: PlanRequest) -> None:
+        # What will have been executed for certain when the answer comes, and what was executed a moment ago: the
+        # observation is a little older than the request.
+        count = int((request.times < -1e-9).sum()) + request.committed
+        stamp = self.stamps.to_stamp(request.stamp)
+        self._requests.publish(
+            self._request_writer.write(
+                stamp, request.request_id, request.times[:count], request.positions[:count], None
+            )
+        )
+
+    # what others see
+
+    def describe(self) -> Status:
+        """The latched state."""
+        return state_status(self.loop is not None, self.in_command, self.figures)
+
+    def report(self) -> list[Status]:
+        """The tasks of /diagnostics."""
+        return [*super().report(), plan_status(self.figures)] if self.loop is not None else []
+
+
+def main(args: list[str] | None = None) -> int:
+    """Entry point of the executable ``executor_node``."""
+    return run(ExecutorNode, args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
