@@ -148,9 +148,7 @@ class Executor:
             self._refused[result.reason] += 1
             self._last_refusal = str(result)
             return result
-        if self._grid is None:
-            self._grid = Grid(now, self.settings.period_s)
-        plan = resample(chunk.request_id, min(chunk.t0, now), chunk.dt, result, self._grid)
+        plan = resample(chunk.request_id, min(chunk.t0, now), chunk.dt, result, self._grid_at(now))
         self._stack.push(plan)
         self._taking_over = True
         self._last_t0, self._dt = chunk.t0, chunk.dt
@@ -179,8 +177,7 @@ class Executor:
         is no command yet.
         """
         self._counts["ticks"] += 1
-        if self._grid is None:
-            self._grid = Grid(now, self.settings.period_s)
+        self._grid_at(now)
         if joints is not None:
             self._measured = joints.position
         state = self._where(now, joints, command, in_command)
@@ -194,6 +191,12 @@ class Executor:
         if planned is not None:
             self._last = planned
         return Tick(planned, self._ask(now, joints, in_command))
+
+    def _grid_at(self, now: float) -> Grid:
+        """The grid; ticks fall between its points, so that jitter never makes one too close to be sent."""
+        if self._grid is None:
+            self._grid = Grid(now + 0.5 * self.settings.period_s, self.settings.period_s)
+        return self._grid
 
     def _where(
         self, now: float, joints: JointSample | None, command: Trajectory | None, in_command: bool
@@ -219,9 +222,8 @@ class Executor:
         window, speeds = course.positions[rows], course.velocities[rows]
         stop = brake(window[-1], speeds[-1], course.acceleration, self.limits, self.settings.period_s)
         ends = grid.time(last) - now
-        times = np.concatenate(
-            ([0.0], grid.origin - now + grid.period * np.arange(first, last + 1), ends + stop.times[1:])
-        )
+        on_grid = grid.origin - now + grid.period * np.arange(first, last + 1)
+        times = np.concatenate(([0.0], on_grid, ends + stop.times[1:]))
         positions = np.concatenate((state.position[None, :], window, stop.positions[1:]))
         velocities = np.concatenate((state.velocity[None, :], speeds, stop.velocities[1:]))
         velocities[-1] = 0.0
@@ -235,6 +237,7 @@ class Executor:
             and not self._taking_over
             and state.source is self._last
             and course.first <= first <= course.last
+            and first == self._grid.at_or_after(now)  # a point left out would change the curve
         )
         if not stands:
             return self._new_course(now, state, first, last)

@@ -77,8 +77,8 @@ EXECUTOR_TABLE: Table[ExecutorSettings] = Table(
             0.02,
             1.0,
             "s",
-            "How much of the plan each message carries before its brake. Bounds blind travel: longer than detection and "
-            "takeover by the watchdog, no more.",
+            "How much of the plan each message carries before its brake. Bounds blind travel: longer than detection "
+            "and takeover by the watchdog, no more.",
         ),
         Parameter(
             "k",
@@ -87,8 +87,8 @@ EXECUTOR_TABLE: Table[ExecutorSettings] = Table(
             1,
             1000,
             "ticks",
-            "Control ticks between requests. Safe between the inference delay d and H - d (both in ticks); outside it is "
-            "refused with the range.",
+            "Control ticks between requests. Safe between the inference delay d and H - d (both in ticks); outside it "
+            "is refused with the range.",
         ),
         Parameter("clamp_k", bool, True, doc="Use the nearest safe K when the delay has drifted so that K is unsafe."),
         Parameter(
@@ -125,7 +125,7 @@ EXECUTOR_TABLE: Table[ExecutorSettings] = Table(
             0.0,
             10.0,
             "rad/s",
-            "Where the plan moves faster than this, a joint waits for the plan rather than go back to it (not for cut).",
+            "Where the plan moves faster than this, a joint waits for it rather than go back to it (not for cut).",
         ),
         Parameter(
             "request_timeout_s",
@@ -148,7 +148,7 @@ EXECUTOR_TABLE: Table[ExecutorSettings] = Table(
             0.1,
             3600.0,
             "s",
-            "An answer to a request that went out longer than this after the last answer is left out: the engine was idle.",
+            "An answer to a request sent longer than this after the last answer is left out: the engine was idle.",
         ),
         Parameter(
             "prefix_history_s",
