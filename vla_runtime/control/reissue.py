@@ -32,9 +32,9 @@ def rebased(trajectory: Trajectory, now: float) -> Trajectory:
     positions, velocities = [position[None]], [velocity[None]]
     if not keep.any():
         # At most 4 ms of the stop are left, at crawling speed.
-        times.append(np.full(1, REST_S))
-        positions.append(trajectory.positions[-1:])
-        velocities.append(np.zeros((1, len(position))))
+        times.append(np.array([MIN_SPACING_S, REST_S]))
+        positions.append(trajectory.positions[[-1, -1]])
+        velocities.append(np.zeros((2, len(position))))
     else:
         first = int(np.argmax(keep))
         close = 0.0 < left[first - 1] < MIN_SPACING_S - _NS if first > 0 else False
@@ -98,6 +98,8 @@ def windowed(trajectory: Trajectory, now: float, window_s: float, limits: Limits
     if left.brake_from is not None or left.times[-1] <= window_s + REST_S:
         return left
     cut = int(np.searchsorted(left.times, window_s - MIN_SPACING_S))
+    if left.times[cut] < window_s:  # a point that is too close to the cut to be left out: cut there
+        window_s = float(left.times[cut])
     position, velocity = left.sample(now + window_s)
     stop = brake(position, velocity, left.acceleration(now + window_s), limits, step_s)
     times = np.concatenate((left.times[:cut], window_s + stop.times))

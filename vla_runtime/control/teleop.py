@@ -28,6 +28,7 @@ class Teleop:
         self._heard_at = -np.inf  # last message, good or not
         self._good_at = -np.inf
         self._goal: np.ndarray | None = None  # where the arm is going, while it does not follow yet
+        self._stopping = False  # too fast to go anywhere else at once
         self._muted = False
         self.heard_now = False  # whether this tick's message may drive the arm
 
@@ -81,26 +82,29 @@ class Teleop:
         if refusal is not None:
             return refusal
         if paused:
-            self._goal = None
-        first = self._drive.shadow is None
-        if first:
+            self._goal, self._stopping = None, False
+        if self._drive.shadow is None:
             self._drive.begin_at(now, measured)
-        refusal = self._drive_to(now, trajectory, settings)
-        if first and refusal is not None:
-            self._drive.forget()
-        return refusal
+        self._drive_to(now, trajectory, settings)
+        return None
 
-    def _drive_to(self, now: float, trajectory: Trajectory, settings: WatchdogSettings) -> GateRefusal | None:
+    def _drive_to(self, now: float, trajectory: Trajectory, settings: WatchdogSettings) -> None:
         fitted = self._drive.fit(now, trajectory, tolerance_rad=settings.teleop_engage_rad)
         if isinstance(fitted, Trajectory):
             self._drive.follow(fitted)
             self._goal = None
+            self._stopping = False
         else:
-            goal = trajectory.positions[-1]
-            if self._goal is None or np.abs(goal - self._goal).max() > _SAME_GOAL_RAD:
-                if not self._drive.go_to(now, goal, settings.teleop_speed, "teleop approach"):
-                    return GateRefusal("teleop_unreachable", "teleop refused: no way to where its stream is")
-                self._goal = goal
+            self._approach(now, trajectory.positions[-1], settings)
         self._good_at = now
         self.heard_now = True
-        return None
+
+    def _approach(self, now: float, goal: np.ndarray, settings: WatchdogSettings) -> None:
+        """Go to where the stream ends; from a motion too fast for that within the limits, stop first."""
+        if self._goal is not None and np.abs(goal - self._goal).max() <= _SAME_GOAL_RAD:
+            return
+        if self._drive.go_to(now, goal, settings.teleop_speed, "teleop approach"):
+            self._goal, self._stopping = goal, False
+        elif not self._stopping:
+            self._drive.take_over(now, "hold", None, "stop before going to the operator's stream")
+            self._goal, self._stopping = None, True
