@@ -1,0 +1,1 @@
+"""INT4 weights for a bundle's backbone: round to nearest, or activation-aware (AWQ), on the ONNX graph itself."""

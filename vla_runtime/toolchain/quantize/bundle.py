@@ -1,0 +1,66 @@
+"""Makes a new bundle out of one whose stage has been quantised."""
+
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+
+import onnx
+import yaml
+
+from vla_runtime.errors import UserError
+from vla_runtime.policy.bundle import POLICY_FILE, Bundle, load_bundle, sha256_of
+from vla_runtime.toolchain.quantize.fusion import inspect_fusion
+from vla_runtime.toolchain.quantize.stage import StageReport
+
+
+def write_quantised(
+    source: Bundle, stage: str, model: onnx.ModelProto, report: StageReport, out: Path, calibration: dict
+) -> Bundle:
+    """Write a copy of ``source`` with ``model`` as its ``stage``, and return it loaded and checked.
+
+    Parity records are not copied: they belong to other files. Raises UserError when ONNX Runtime would not fuse the
+    INT4 weights, since the stage would be some hundred times slower than meant.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    for name in source.policy.files:
+        target = out / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source.file(name), target)
+    file = source.policy.stages[stage].file
+    onnx.save(model, str(out / file))
+    fusion = inspect_fusion(out / file)
+    if fusion.unfused or fusion.fused != len(report.layers):
+        raise UserError(
+            f"{out / file}: ONNX Runtime fused {fusion.fused} of {len(report.layers)} INT4 layers ({fusion.unfused} "
+            "would be dequantised at every call); this graph's layout is not one that it knows"
+        )
+    content = yaml.safe_load((source.path / POLICY_FILE).read_text(encoding="utf-8"))
+    content["stages"][stage]["precision"] = "int4"
+    content["files"] = {name: sha256_of(out / name) for name in source.policy.files}
+    content["provenance"] = {
+        **source.policy.provenance,
+        "quantized_from": {
+            "name": source.policy.name,
+            "policy_sha256": sha256_of(source.path / POLICY_FILE),
+            file: source.policy.files[file],
+        },
+        "quantization": {
+            "stage": stage,
+            "method": report.method,
+            **calibration,
+            "layers": {each.output: _layer(each) for each in report.layers},
+            "kept": {each.output: each.why for each in report.skipped},
+        },
+    }
+    (out / POLICY_FILE).write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return load_bundle(out)
+
+
+def _layer(report) -> dict:
+    content = asdict(report)
+    return {
+        "shape": list(content["shape"]),
+        "block": content["block"],
+        "rtn_error": round(content["rtn_error"], 8),
+        "error": round(content["error"], 8),
+    }

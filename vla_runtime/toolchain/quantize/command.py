@@ -1,0 +1,122 @@
+"""Make a bundle's backbone INT4: activation-aware (AWQ, group 128, symmetric), calibrated on observations.
+
+The result is a new bundle that needs a parity record of its own: `vla parity OUT --reference BUNDLE`.
+"""
+
+import argparse
+from pathlib import Path
+
+import onnx
+
+from vla_runtime.errors import UserError
+from vla_runtime.policy.bundle import load_bundle
+from vla_runtime.toolchain.observations import REFERENCE_FILE, ObservationSet, load_observations, random_observations
+from vla_runtime.toolchain.quantize.bundle import write_quantised
+from vla_runtime.toolchain.quantize.calibration import choose, stage_inputs
+from vla_runtime.toolchain.quantize.stage import METHODS, StageReport, quantise_graph
+from vla_runtime.toolchain.weights import weight_bytes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of ``vla quantize``."""
+    parser.add_argument("bundle", help="the bundle to start from (fp32 or fp16)")
+    parser.add_argument("--out", required=True, metavar="DIR", help="where the quantised bundle goes (must not exist)")
+    parser.add_argument("--stage", default="backbone", help="which stage (default: backbone)")
+    parser.add_argument("--method", choices=METHODS, default="awq", help="awq, or rtn: round to nearest (default: awq)")
+    parser.add_argument(
+        "--observations", metavar="FILE", help=f"to calibrate on (default: the bundle's {REFERENCE_FILE})"
+    )
+    parser.add_argument(
+        "--count", type=int, default=256, help="observations to calibrate on, 256 to 1024 (default: 256)"
+    )
+    parser.add_argument("--block", type=int, default=128, help="inputs that share a scale (default: 128)")
+    parser.add_argument("--no-clip", action="store_true", help="leave out the search for each group's range")
+    parser.add_argument(
+        "--exclude", action="append", default=[], metavar="PATTERN", help="keep layers of this name as they are"
+    )
+    parser.add_argument("--random", action="store_true", help="calibrate on random observations, for trying out only")
+    parser.add_argument("--seed", type=int, default=0, help="of the choice of observations (default: 0)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run ``vla quantize``."""
+    bundle = load_bundle(args.bundle)
+    out = Path(args.out)
+    _check(args, bundle, out)
+    observations = choose(_observations(args, bundle), args.count, args.seed)
+    path = bundle.stage_path(args.stage)
+    with _progress() as bar:
+        inputs = stage_inputs(bundle, args.stage, observations, bar("calibration inferences"))
+        model, report = quantise_graph(
+            onnx.load(str(path)),
+            inputs,
+            method=args.method,
+            block=args.block,
+            clip=not args.no_clip,
+            exclude=args.exclude,
+            progress=bar("groups of layers"),
+        )
+    calibration = {"observations": observations.source, "count": len(observations), "clip": not args.no_clip}
+    made = write_quantised(bundle, args.stage, model, report, out, calibration)
+    _print(report)
+    before, after = weight_bytes(path), weight_bytes(made.stage_path(args.stage))
+    print(f"{args.stage}: {before / 1e6:.2f} MB -> {after / 1e6:.2f} MB")
+    print(f"next: vla parity {out} --reference {args.bundle}")
+    return 0
+
+
+def _check(args: argparse.Namespace, bundle, out: Path) -> None:
+    if args.stage not in bundle.policy.stages:
+        raise UserError(f"--stage is '{args.stage}'; {bundle.path} has {list(bundle.policy.stages)}")
+    if bundle.policy.stages[args.stage].precision == "int4":
+        raise UserError(
+            f"{bundle.path}: stage '{args.stage}' is INT4 already; start from the bundle that it was made from"
+        )
+    if out.exists() and any(out.iterdir()):
+        raise UserError(f"--out {out} exists and is not empty; choose another directory, or remove it")
+    if args.block not in (16, 32, 64, 128, 256):
+        raise UserError(f"--block is {args.block}; it must be 16, 32, 64, 128 or 256")
+    if args.count < 1:
+        raise UserError(f"--count is {args.count}; it must be at least 1")
+
+
+def _observations(args: argparse.Namespace, bundle) -> ObservationSet:
+    if args.observations:
+        return load_observations(Path(args.observations), bundle.policy)
+    own = bundle.path / REFERENCE_FILE
+    if own.is_file():
+        return load_observations(own, bundle.policy)
+    if args.random:
+        return random_observations(bundle.policy, args.count, args.seed)
+    raise UserError(
+        f"{bundle.path} has no {REFERENCE_FILE}: give recorded observations with --observations FILE "
+        "(random ones, --random, do not show which inputs matter)"
+    )
+
+
+def _progress():
+    from contextlib import contextmanager
+
+    from rich.console import Console
+    from rich.progress import Progress
+
+    @contextmanager
+    def bars():
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+
+            def bar(label: str):
+                task = progress.add_task(label, total=None)
+                return lambda done, total: progress.update(task, completed=done, total=total)
+
+            yield bar
+
+    return bars()
+
+
+def _print(report: StageReport) -> None:
+    print(f"{report.method}: relative output error of each layer (squared), rounding -> chosen")
+    for each in report.layers:
+        shape = f"{each.shape[0]}x{each.shape[1]}"
+        print(f"  {each.output:<28} {shape:<11} block {each.block:<4} {each.rtn_error:.2e} -> {each.error:.2e}")
+    for each in report.skipped:
+        print(f"  {each.output:<28} {each.shape[0]}x{each.shape[1]:<6} kept: {each.why}")
