@@ -2,6 +2,7 @@
 
 from rclpy.lifecycle import LifecyclePublisher
 from sensor_msgs.msg import JointState
+from std_msgs.msg import String
 
 from vla_runtime.control.parameters import Table
 from vla_runtime.control.trajectory import JointSample
@@ -13,10 +14,11 @@ from vla_runtime.nodes.lifecycle import ManagedNode
 from vla_runtime.nodes.loop import ControlLoop
 from vla_runtime.nodes.messages import stamp_ns
 from vla_runtime.nodes.parameters import NodeParameters
-from vla_runtime.nodes.qos import JOINT_STATES
+from vla_runtime.nodes.qos import JOINT_STATES, TRACE
 from vla_runtime.nodes.realtime import lock_memory, prepare_interpreter
 from vla_runtime.nodes.robot_file import Robot, load_robot
 from vla_runtime.nodes.tables import CONTROL_NODE
+from vla_runtime.nodes.trace import Traced
 
 ASK_TIMEOUT_S = 0.5
 _SAME_ERROR = 50
@@ -41,6 +43,7 @@ class ControlNode(ManagedNode):
         self.lock_refusal = ""
         self._inputs: list[PolledInput] = []
         self._outputs: list[LifecyclePublisher] = []
+        self._trace = None
         super().__init__(
             name,
             lambda node: NodeParameters(
@@ -87,6 +90,21 @@ class ControlNode(ManagedNode):
         made = self.create_lifecycle_publisher(message_type, topic, qos)
         self._outputs.append(made)
         return made
+
+    def traced(self, core, methods: tuple[str, ...], note, **start):
+        """The core behind a writer of its calls on ``~/trace`` (for `vla replay`), if the parameter ``trace`` is set.
+
+        ``note``: a result's short text; ``start``: what makes the same core again.
+        """
+        if not self.parameters["node"].trace:
+            return core
+        self._trace = self.create_publisher(String, "~/trace", TRACE)
+        publisher = self._trace
+        writer = Traced(
+            core, methods, lambda text: self.outbox.post(lambda: publisher.publish(String(data=text))), note
+        )
+        writer.begin(**start)
+        return writer
 
     def read_joints(self) -> JointSample | None:
         """The newest joint state there is, the same one again if none came. At the tick only."""
@@ -155,6 +173,10 @@ class ControlNode(ManagedNode):
         for each in self._outputs:
             self.destroy_lifecycle_publisher(each)
         self._inputs, self._outputs = [], []
+        if self._trace is not None:
+            self.outbox.deliver()
+            self.destroy_publisher(self._trace)
+            self._trace = None
 
     def report(self) -> list[Status]:
         """The loop and the joint states."""

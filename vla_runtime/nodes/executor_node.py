@@ -22,6 +22,7 @@ from vla_runtime.nodes.messages import TrajectoryWriter, read_chunk, read_trajec
 from vla_runtime.nodes.process import run
 from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST, offered_stream
 from vla_runtime.nodes.robot_file import Robot
+from vla_runtime.nodes.trace import EXECUTOR_CALLS, executor_note
 
 SNAPSHOT_TICKS = 25
 
@@ -43,7 +44,8 @@ class ExecutorNode(ControlNode):
     def build(self, robot: Robot) -> None:
         """Make the core and the topics."""
         names = robot.limits.joint_names
-        self.core = Executor(self.settings, robot.limits, epoch=secrets.token_hex(4))
+        start = {"settings": self.settings, "limits": robot.limits, "epoch": secrets.token_hex(4)}
+        self.core = self.traced(Executor(**start), EXECUTOR_CALLS, executor_note, **start)
         self._applied = self.settings
         self._joints = JointMap(names)
         self._planned_writer, self._request_writer = TrajectoryWriter(names), TrajectoryWriter(names)

@@ -28,6 +28,15 @@ CAMERA = QoSProfile(depth=1, history=HistoryPolicy.KEEP_LAST, reliability=Reliab
 """Heard from every publisher; an old frame is worth nothing."""
 
 
+TRACE = QoSProfile(
+    depth=500,
+    history=HistoryPolicy.KEEP_LAST,
+    reliability=ReliabilityPolicy.RELIABLE,
+    durability=DurabilityPolicy.TRANSIENT_LOCAL,
+)
+"""Each one counts, the first most of all: a recorder that comes within ten seconds of the start has them all."""
+
+
 def offered_stream(period_s: float) -> QoSProfile:
     """For a stream that we publish once per period: offers a deadline of two periods to those who ask for one."""
     return QoSProfile(

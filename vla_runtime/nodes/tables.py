@@ -26,6 +26,7 @@ class ControlNodeSettings:
     realtime_priority: int
     lock_memory: bool
     stamp_mode: str
+    trace: bool
 
 
 CONTROL_NODE = Table(
@@ -50,6 +51,14 @@ CONTROL_NODE = Table(
             choices=("absolute", "immediate"),
             doc="stamps on joint_trajectory: absolute, or 0 (begin on arrival) for a controller on a host with another "
             "clock",
+            live=False,
+        ),
+        Parameter(
+            "trace",
+            bool,
+            True,
+            doc="say on ~/trace what the control core was asked and answered, so that a recording can be replayed bit "
+            "for bit (vla replay)",
             live=False,
         ),
     ),

@@ -23,6 +23,28 @@ FORMAT = 1
 LINK = "~"
 """The key that marks what JSON has no word for: arrays and our own types."""
 
+SAME = {LINK: "same"}
+"""Stands for an argument that is the same object as in the last call of that method."""
+
+EXECUTOR_CALLS = ("offer", "tick", "flush", "retune", "note")
+WATCHDOG_CALLS = ("saw_request", "saw_answer", "saw_heartbeat", "offer_teleop", "activate", "stop", "hold", "release",
+                  "reset", "retune", "tick")  # fmt: skip
+"""The methods of each core that decide, or that feed decisions: all others only tell."""
+
+
+def executor_note(result: Any) -> str:
+    """Return a request's id and cause, or why a plan was refused."""
+    request = getattr(result, "request", None)
+    if request is not None:
+        return f"request {request.request_id}: {request.cause}"
+    return f"refused: {result}" if getattr(result, "reason", None) else ""
+
+
+def watchdog_note(result: Any) -> str:
+    """Return a change of state with its cause."""
+    change = getattr(result, "transition", None)
+    return "" if change is None else f"{change.source} -> {change.target}: {change.cause}"
+
 
 def plain(value: Any) -> Any:
     """Turn a value into what JSON can say. Raises TypeError for what a trace must not hold."""
@@ -120,34 +142,44 @@ class Traced:
         emit: Callable[[str], None],
         note: Callable[[Any], str] = lambda _: "",
     ):
-        self._core, self._methods, self._emit, self._note = core, frozenset(methods), emit, note
+        self._core, self._emit, self._note = core, emit, note
         self._count = 0
+        self._last: dict[str, tuple[Any, ...]] = {}
+        for name in methods:
+            setattr(self, name, self._written(name, getattr(core, name)))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._core, name)
 
     def begin(self, **what: Any) -> None:
         """Write the ``start`` record: all that is needed to make the same core again."""
         self._count = 0
+        self._last.clear()
         self._emit(dumps({"format": FORMAT, "n": 0, "call": "start", "with": plain(what)}))
 
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._core, name)
-        if name not in self._methods:
-            return attribute
-
-        def call(*args: Any, **named: Any) -> Any:
+    def _written(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any) -> Any:
             self._count += 1
-            record = {
-                "n": self._count,
-                "call": name,
-                "args": plain(args),
-                "named": {k: plain(v) for k, v in named.items()},
-            }
+            record = {"n": self._count, "call": name, "args": self._arguments(name, args)}
             try:
-                result = attribute(*args, **named)
+                result = method(*args)
             except Exception as error:
                 self._emit(dumps({**record, "raised": type(error).__name__}))
                 raise
+            record["result"] = digest(result)
             note = self._note(result)
-            self._emit(dumps({**record, "result": digest(result), **({"note": note} if note else {})}))
+            if note:
+                record["note"] = note
+            self._emit(dumps(record))
             return result
 
         return call
+
+    def _arguments(self, name: str, args: tuple[Any, ...]) -> list[Any]:
+        """Write the arguments; what is the very object of the last such call is not written again."""
+        last = self._last.get(name, ())
+        self._last[name] = args
+        return [
+            SAME if i < len(last) and arg is last[i] and dataclasses.is_dataclass(arg) else plain(arg)
+            for i, arg in enumerate(args)
+        ]

@@ -26,6 +26,7 @@ from vla_runtime.nodes.process import run
 from vla_runtime.nodes.publishers import PublisherWatch
 from vla_runtime.nodes.qos import EVENTS, LATEST, offered_stream
 from vla_runtime.nodes.robot_file import Robot
+from vla_runtime.nodes.trace import WATCHDOG_CALLS, watchdog_note
 from vla_runtime.nodes.watchdog_report import input_status, state_status, watchdog_status
 
 SNAPSHOT_TICKS = 25
@@ -51,7 +52,9 @@ class WatchdogNode(ControlNode):
 
     def build(self, robot: Robot) -> None:
         """Make the core and the topics."""
-        self.core = Watchdog(self.settings, robot.limits, installed_planners(), robot.poses)
+        start = {"settings": self.settings, "limits": robot.limits, "poses": robot.poses}
+        core = Watchdog(**start, planners=installed_planners())
+        self.core = self.traced(core, WATCHDOG_CALLS, watchdog_note, **start)
         self._applied = self.settings
         self._joints = JointMap(robot.limits.joint_names)
         self._writer = TrajectoryWriter(robot.limits.joint_names)
