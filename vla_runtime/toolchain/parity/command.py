@@ -14,6 +14,7 @@ from vla_runtime.errors import UserError
 from vla_runtime.policy.bundle import Bundle, load_bundle
 from vla_runtime.toolchain.observations import REFERENCE_FILE, ObservationSet, load_observations, random_observations
 from vla_runtime.toolchain.parity.budgets import load_budgets
+from vla_runtime.toolchain.parity.episodes import SimulatedEpisodes, fits_simulator
 from vla_runtime.toolchain.parity.levels import PASS
 from vla_runtime.toolchain.parity.prove import Request, prove
 from vla_runtime.toolchain.parity.record import write_record
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
             "Give the bundle that it was made from: --reference DIR"
         )
     budgets = load_budgets(Path(args.budgets) if args.budgets else None)
+    episodes = _episodes(args, bundle)
+    count = budgets.closed_loop.episodes if args.episodes is None else args.episodes
     request = Request(
         candidate=bundle,
         engine=resolve(args.engine),
@@ -57,8 +60,14 @@ def run(args: argparse.Namespace) -> int:
         reference=reference,
         settings=EngineSettings(threads=args.threads),
         per_layer=args.per_layer,
+        episode=episodes,
+        seeds=range(args.seed, args.seed + count),
     )
-    record = prove(request, _progress)
+    try:
+        record = prove(request, _progress)
+    finally:
+        if episodes is not None:
+            episodes.close()
     if not args.dry_run:
         write_record(bundle, record)
         write_report(bundle.path, record)
@@ -81,6 +90,21 @@ def _observations(args: argparse.Namespace, bundle: Bundle) -> ObservationSet:
     if own.is_file():
         return load_observations(own, bundle.policy).first(args.count)
     return random_observations(bundle.policy, args.count)
+
+
+def _episodes(args: argparse.Namespace, bundle: Bundle) -> SimulatedEpisodes | None:
+    if args.episodes == 0:
+        return None
+    if args.episodes is not None and args.episodes < 0:
+        raise UserError(f"--episodes is {args.episodes}; it must be 0 or above")
+    if fits_simulator(bundle.policy):
+        return SimulatedEpisodes()
+    if args.episodes:
+        raise UserError(
+            f"--episodes is {args.episodes}, but the simulated arm lacks joints or cameras of {bundle.policy.name}: "
+            "run the closed loop on the robot, and give --episodes 0 here"
+        )
+    return None
 
 
 def _progress(done: int, total: int) -> None:

@@ -26,7 +26,8 @@ class Request:
     """What is to be proved.
 
     ``candidate`` on ``engine`` against ``reference`` (a bundle; itself, run exactly, by default) on ``observations``.
-    ``episode``: runs one closed-loop episode; None leaves that level out. ``seeds``: of the episodes.
+    ``episode``: runs one closed-loop episode, where actions differ at all; None leaves that level out.
+    ``seeds``: of the episodes.
     """
 
     candidate: Bundle
@@ -80,12 +81,12 @@ def _closed_loop(
     request: Request, reference_bundle: Bundle, candidate: Policy, worst_rad: float, progress: Progress
 ) -> Level:
     budget = request.budgets.closed_loop
-    if request.episode is not None and request.seeds:
-        reference = load_policy(reference_bundle, "onnxruntime", allow_unproven=True, settings=request.settings)
-        return compare_closed_loop(reference, candidate, request.episode, request.seeds, budget, progress)
     if worst_rad <= budget.implied_below_rad:
         text = f"every action agrees within {worst_rad:.1e} rad: below {budget.implied_below_rad:.0e} none are needed"
         return Level("closed_loop", IMPLIED, [], {"note": text})
+    if request.episode is not None and request.seeds:
+        reference = load_policy(reference_bundle, "onnxruntime", allow_unproven=True, settings=request.settings)
+        return compare_closed_loop(reference, candidate, request.episode, request.seeds, budget, progress)
     return Level("closed_loop", MISSING, ["no episodes were run"])
 
 
