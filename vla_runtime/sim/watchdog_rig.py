@@ -14,7 +14,7 @@ from vla_runtime.control.trajectory import JointSample, Trajectory
 from vla_runtime.control.watchdog import Watchdog
 from vla_runtime.control.watchdog_settings import WatchdogSettings, watchdog_settings
 from vla_runtime.control.watchdog_states import IN_COMMAND, Command
-from vla_runtime.sim.checker import CommandChecker
+from vla_runtime.sim.command_checker import CommandChecker
 
 PERIOD_S = 0.02
 
