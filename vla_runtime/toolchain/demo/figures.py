@@ -101,3 +101,9 @@ def inference_ms(run: RunLog) -> dict[str, float]:
         return {"p50": 0.0, "p95": 0.0, "p99": 0.0, "max": 0.0}
     p50, p95, p99 = np.percentile(totals, [50, 95, 99])
     return {"p50": float(p50), "p95": float(p95), "p99": float(p99), "max": float(max(totals))}
+
+
+def deadline_misses(run: RunLog) -> int:
+    """Answers that were due and did not come in time: how often the watchdog left NOMINAL for COASTING."""
+    states = [state for _, state, _ in transitions(run)]
+    return sum(state == "COASTING" for state in states)

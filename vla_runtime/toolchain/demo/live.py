@@ -1,28 +1,25 @@
-"""One line a moment: who is in command, how fast, how late. A table on a terminal, plain lines in a log."""
+"""The demo's screen: the monitor's board on a terminal, plain lines in a log."""
 
-import sys
 import time
 from contextlib import AbstractContextManager
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from vla_runtime.toolchain.demo.conductor import Glance
+from vla_runtime.toolchain.monitor.board import View
+from vla_runtime.toolchain.monitor.render import WIDTH, screen
 
-COLOURS = {"NOMINAL": "green", "COASTING": "yellow", "FALLBACK": "red", "FAULT": "bold red", "TELEOP": "cyan"}
-PLAIN_EVERY_S = 2.0
+REFRESH_S, PLAIN_EVERY_S = 0.25, 2.0
 
 
 class LiveView(AbstractContextManager):
-    """Shows glances while a demo runs; ``note`` leaves a line behind."""
+    """Shows views of the board while a demo runs; ``note`` leaves a line behind."""
 
     def __init__(self, quiet: bool = False):
-        self._console = Console(quiet=quiet, stderr=False)
+        self._console = Console(quiet=quiet)
         self._plain = not self._console.is_terminal
-        self._live = Live(console=self._console, refresh_per_second=8, transient=True, auto_refresh=False)
-        self._last_plain, self._last_shown = 0.0, 0.0
+        self._live = Live(console=self._console, transient=True, auto_refresh=False)
+        self._shown = float("-inf")
 
     def __enter__(self) -> "LiveView":
         if not self._plain:
@@ -35,41 +32,22 @@ class LiveView(AbstractContextManager):
 
     def note(self, text: str) -> None:
         """Print a line that stays."""
-        self._console.print(text, highlight=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def show(self, title: str, glance: Glance) -> None:
-        """Show the present; on a terminal in place, else as a line every two seconds."""
+    def show(self, title: str, look) -> None:
+        """Show the present, now and then; ``look() -> View``."""
         now = time.monotonic()
-        if self._plain:
-            if now - self._last_plain >= PLAIN_EVERY_S:
-                self._last_plain = now
-                self._console.print(f"  {title}: {plain(glance)}", highlight=False)
-                sys.stdout.flush()
+        if now - self._shown < (PLAIN_EVERY_S if self._plain else REFRESH_S):
             return
-        if now - self._last_shown >= 0.12:
-            self._last_shown = now
-            self._live.update(table(title, glance), refresh=True)
+        self._shown = now
+        if self._plain:
+            self.note(f"  {title}: {in_one_line(look())}")
+        else:
+            self._live.update(screen(look(), title, min(self._console.width, WIDTH)), refresh=True)
 
 
-def plain(glance: Glance) -> str:
-    """Return a glance as one line of text."""
-    return (f"{glance.state} ({glance.in_command} in command: {glance.cause}), {glance.rate_hz:.1f} Hz, inference p50 "
-            f"{glance.latency_p50_ms:.0f} ms p99 {glance.latency_p99_ms:.0f} ms, misses {glance.misses}")  # fmt: skip
-
-
-def table(title: str, glance: Glance) -> Table:
-    """Return a glance as a table of at most 80 columns."""
-    grid = Table(title=title, title_justify="left", width=78, show_header=False, pad_edge=False)
-    grid.add_column(width=16)
-    grid.add_column()
-    style = COLOURS.get(glance.state, "white")
-    grid.add_row("in command", Text(f"{glance.in_command}  [{glance.state}]", style=style))
-    grid.add_row("because", glance.cause)
-    grid.add_row("commands", f"{glance.rate_hz:5.1f} Hz at the controller")
-    stages = "  ".join(f"{name} {ms:.1f}" for name, ms in (glance.stages_ms or {}).items())
-    grid.add_row("inference", f"p50 {glance.latency_p50_ms:.0f} ms  p99 {glance.latency_p99_ms:.0f} ms   ({stages})")
-    grid.add_row("deadline misses", glance.misses)
-    heights = (glance.robot or {}).get("heights_m", {})
-    if heights:
-        grid.add_row("cubes lifted", "  ".join(f"{name} {height * 100:.1f} cm" for name, height in heights.items()))
-    return grid
+def in_one_line(view: View) -> str:
+    """Return a view as one line of text."""
+    total = next((stage for stage in view.latency if stage.stage == "total"), None)
+    inference = f", inference p50 {total.p50:.0f} ms, p99 {total.p99:.0f} ms" if total else ""
+    return f"{view.state} ({view.in_command} in command: {view.cause}), {view.stream.rate_hz:.1f} Hz{inference}"

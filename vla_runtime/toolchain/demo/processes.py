@@ -21,7 +21,6 @@ class NodeProcess:
     name: str
     arguments: tuple[str, ...]
     log_path: Path
-    environment: dict[str, str]
     popen: subprocess.Popen = field(init=False)
 
     def __post_init__(self):
@@ -32,7 +31,6 @@ class NodeProcess:
         with self.log_path.open("ab") as log:
             self.popen = subprocess.Popen(
                 [sys.executable, "-u", *self.arguments],
-                env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -64,27 +62,28 @@ class NodeProcess:
         return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-count:])
 
 
+def environment(domain: int) -> dict[str, str]:
+    """Return the environment of every process of a demo, this one included."""
+    return {
+        "ROS_DOMAIN_ID": str(domain),
+        "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
+        "RCUTILS_COLORIZED_OUTPUT": "0",
+        # OpenMP threads that spin at barriers starve the control loops on a small machine.
+        "OMP_WAIT_POLICY": "passive",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
 class Processes:
     """The set of processes of one demo. A context manager: leaving it ends them all."""
 
-    def __init__(self, log_folder: Path, domain: int):
+    def __init__(self, log_folder: Path):
         self._log_folder = log_folder
-        self._environment = {
-            **os.environ,
-            "ROS_DOMAIN_ID": str(domain),
-            "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST",
-            "RCUTILS_COLORIZED_OUTPUT": "0",
-            # OpenMP threads that spin at barriers starve the control loops on a small machine.
-            "OMP_WAIT_POLICY": "passive",
-            "OMP_NUM_THREADS": "1",
-        }
         self.by_name: dict[str, NodeProcess] = {}
 
-    def start(self, name: str, module: str, *arguments: str, **environment: str) -> NodeProcess:
+    def start(self, name: str, module: str, *arguments: str) -> NodeProcess:
         """Start ``python -m module arguments`` under a name."""
-        process = NodeProcess(
-            name, ("-m", module, *arguments), self._log_folder / f"{name}.log", {**self._environment, **environment}
-        )
+        process = NodeProcess(name, ("-m", module, *arguments), self._log_folder / f"{name}.log")
         self.by_name[name] = process
         return process
 

@@ -1,0 +1,57 @@
+"""All figures of a demo in one dictionary, and as a table to look at."""
+
+from rich.table import Table
+
+from vla_runtime.toolchain.demo import figures as f
+from vla_runtime.toolchain.run_log import RunLog
+
+
+def figures_of(log: RunLog, limits) -> dict:
+    """Return the figures of a recorded run; the keys are those that ``vla demo --json`` documents.
+
+    Args:
+        log: the recording.
+        limits: vla_runtime.control.limits.Limits of the robot.
+    """
+    return {
+        **f.stream_figures(log.commands),
+        "commands": len(log.commands),
+        "elapsed_executed": f.elapsed_executed(log.commands, log.chunks),
+        "rejected_messages": log.controller[-1][1]["rejected_messages"] if log.controller else 0,
+        "message_faults": f.message_faults(log.commands),
+        "limit_violations": f.limit_violations(log.commands, limits),
+        "deadline_misses": f.deadline_misses(log),
+        "inference_ms": f.inference_ms(log),
+        "time_in_state_s": f.time_in_state(log),
+        "transitions": [list(change) for change in f.transitions(log)],
+    }
+
+
+def summary_table(figures: dict) -> Table:
+    """Return the figures as a table of at most 80 columns."""
+    table = Table(width=78, show_header=False, title="summary", title_justify="left")
+    table.add_column(width=30)
+    table.add_column()
+    latency = figures["inference_ms"]
+    states = ", ".join(f"{state} {seconds:.1f} s" for state, seconds in figures["time_in_state_s"].items())
+    cpu = figures["control_cpu_share"]
+    rows = [
+        ("lifted the right cube", f"{figures['successes']} of {figures['episodes']}"),
+        ("lifted a wrong cube", str(figures["wrong_object"])),
+        ("commands at the controller", f"{figures['command_rate_hz']:.2f} Hz over {figures['seconds']:.0f} s, "
+                                       f"{100 * figures['ticks_share']:.2f} % of the ticks"),
+        ("|period - 20 ms|, p99", f"{figures['period_error_p99_ms']:.2f} ms; "
+                                  f"largest gap {figures['max_gap_ms']:.1f} ms"),
+        ("elapsed waypoints executed", str(figures["elapsed_executed"])),
+        ("messages rejected / malformed", f"{figures['rejected_messages']} / {figures['message_faults']}"),
+        ("steps beyond a limit", str(figures["limit_violations"])),
+        ("deadline misses", str(figures["deadline_misses"])),
+        ("inference", f"p50 {latency['p50']:.1f}, p95 {latency['p95']:.1f}, p99 {latency['p99']:.1f}, "
+                      f"max {latency['max']:.1f} ms"),
+        ("time in state", states),
+    ]  # fmt: skip
+    if cpu is not None:
+        rows.append(("CPU of both control processes", f"{100 * cpu:.1f} % of one core"))
+    for row in rows:
+        table.add_row(*row)
+    return table
