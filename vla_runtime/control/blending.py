@@ -1,16 +1,16 @@
 """How a new plan takes over from the old: what is followed, and how fast what is left between them is made good.
 
 The executor never jumps to a plan: it *follows* one (:mod:`vla_runtime.control.tracking`) from wherever the last
-command left off. So a blend is two things: the plan that is followed (the newest, or a mean of several) and the
-acceleration with which the offset between the command and that plan is worked off.
+command left off. So a blend is two things: the plan that is followed (the newest, or a mean of several), and a fade
+added to it, which begins at the command and ends at zero.
 
-``cut``        the newest plan, as fast as the limits allow.
-``crossfade``  the newest plan; the offset is worked off in ``blend_s``, with continuous velocity, and never by moving
-               against the plan's own direction.
+``cut``        the newest plan and no fade: as fast as the limits allow.
+``crossfade``  the newest plan; the offset fades in ``blend_s``, with continuous velocity, and never by moving against
+               the plan's own direction: where the plan moves forward, a joint that is ahead of it waits.
 ``rtc``        real-time chunking: the new plan was computed to agree with what was committed meanwhile (the policy's
-               part), so only a small residual is left; as ``crossfade`` in ``rtc_blend_s``.
+               part), so only a small residual is left; it fades in ``rtc_blend_s``.
 ``ensemble``   the mean of every plan that covers an instant, weighted exp(-m i), i = 0 the oldest (ACT, Zhao et al.
-               2023); what the weights' change leaves is worked off as in ``crossfade``.
+               2023); what the weights' change leaves fades as in ``crossfade``.
 
 Joints marked discrete are stepped to the newest plan at once in every mode, and never averaged.
 """
@@ -48,6 +48,11 @@ class PlanStack:
     def newest(self) -> GridPlan | None:
         """The plan that was taken in last."""
         return self._plans[-1] if self._plans else None
+
+    @property
+    def alone(self) -> bool:
+        """Whether only one plan is followed."""
+        return len(self._plans) == 1
 
     def push(self, plan: GridPlan) -> None:
         """Take in the newest plan."""
@@ -93,13 +98,37 @@ class PlanStack:
         return position, velocity
 
 
-def catch_up_acceleration(offset: np.ndarray, relative: np.ndarray, duration_s: float) -> np.ndarray:
-    """Return the constant acceleration that works off an offset in ``duration_s``: (n,).
+class Fade:
+    """What is added to a plan so that it begins at the command: an offset that goes to zero in ``duration`` (n,) s.
 
-    ``offset`` (n,): command minus plan; ``relative`` (n,): its rate. Speeding up and slowing down at the same
-    acceleration a, from a distance e and a speed w away from the plan, takes w/a + 2 sqrt(e/a + w^2/(2 a^2)); solved
-    for a.
+    The cubic from offset ``offset`` (n,) and its rate ``rate`` (n,) at ``start`` to zero and zero: the least squared
+    acceleration there is (and so of bounded acceleration: :func:`fade_durations`). A duration of 0 adds nothing.
     """
-    away = np.where(offset < 0.0, -relative, relative)
-    b = 2.0 * duration_s * away + 4.0 * np.abs(offset)
-    return (b + np.sqrt(b * b + (2.0 * duration_s * away) ** 2)) / (2.0 * duration_s**2)
+
+    def __init__(self, start: float, offset: np.ndarray, rate: np.ndarray, duration: np.ndarray):
+        fades = duration > 0.0
+        self._start = start
+        self._duration = np.where(fades, duration, 1.0)
+        self._offset = np.where(fades, offset, 0.0)
+        self._slope = np.where(fades, rate * duration, 0.0)
+        self.end = start + float(duration.max(initial=0.0))
+
+    def at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return what is added to positions and velocities (m, n) at steady ``times`` (m,)."""
+        u = np.minimum((times[:, None] - self._start) / self._duration, 1.0)
+        left = 1.0 - u
+        added = left * left * (self._offset * (1.0 + 2.0 * u) + self._slope * u)
+        rate = left * (self._slope * (1.0 - 3.0 * u) - 6.0 * self._offset * u) / self._duration
+        return added, rate
+
+
+def fade_durations(
+    offset: np.ndarray, rate: np.ndarray, seconds: float, acceleration: np.ndarray, speed: np.ndarray
+) -> np.ndarray:
+    """Return ``seconds``, or longer where the fade of an offset would exceed these accelerations or speeds: (n,) s.
+
+    The cubic's acceleration is largest at its ends: |6 e / T^2 + 4 w / T| at most; its speed is 1.5 e / T for w = 0.
+    """
+    e, w = np.abs(offset), np.abs(rate)
+    gentle = (2.0 * w + np.sqrt(4.0 * w * w + 6.0 * acceleration * e)) / acceleration
+    return np.maximum(np.maximum(seconds, gentle), 1.5 * e / speed)

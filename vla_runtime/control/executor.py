@@ -14,16 +14,14 @@ from typing import Any
 import numpy as np
 
 from vla_runtime.control.acceptance import REASONS, Refusal, Rules, accept
-from vla_runtime.control.blending import PlanStack, catch_up_acceleration
 from vla_runtime.control.brake import brake
 from vla_runtime.control.chunk import ActionChunk, elapsed_steps
+from vla_runtime.control.course import Navigator
 from vla_runtime.control.executor_settings import ExecutorSettings
-from vla_runtime.control.latency import Rolling
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.request import History, PlanRequest, prefix
 from vla_runtime.control.resample import Grid, GridPlan, resample
 from vla_runtime.control.schedule import DelayEstimate, KRange, Schedule, k_range
-from vla_runtime.control.tracking import Steps, follow
 from vla_runtime.control.trajectory import MIN_SPACING_S, JointSample, Trajectory
 from vla_runtime.control.triggers import Triggers
 
@@ -34,20 +32,6 @@ class Tick:
 
     planned: Trajectory | None
     request: PlanRequest | None
-
-
-@dataclass(frozen=True, eq=False)
-class _Course:
-    """The window that was planned last: rows for the grid points ``first`` ... ``last``."""
-
-    first: int
-    positions: np.ndarray
-    velocities: np.ndarray
-    acceleration: np.ndarray
-
-    @property
-    def last(self) -> int:
-        return self.first + len(self.positions) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,17 +58,13 @@ class Executor:
         )
         self._history = History(max(settings.prefix_history_s, 0.5), settings.period_s)
         self._grid: Grid | None = None
-        self._course: _Course | None = None
+        self._navigator = Navigator(settings, limits)
         self._last: Trajectory | None = None  # what was said last
         self._driving: Trajectory | None = None  # what the arm was following at the last tick
         self._measured: np.ndarray | None = None
         self._last_t0: float | None = None
-        self._taking_over = False
-        self._takeover_end = 0.0
-        self._reach = limits.acceleration
         self._range: KRange | None = None
         self._dt = 0.0
-        self._seams = Rolling(500)
         self._counts = {"ticks": 0, "planned": 0, "accepted": 0, "waypoints_dropped": 0, "plans_used_up": 0}
         self._refused = dict.fromkeys(REASONS, 0)
         self._silences: dict[str, int] = {}
@@ -115,23 +95,16 @@ class Executor:
 
     def _apply(self, settings: ExecutorSettings) -> None:
         self.settings = settings
-        plans = self._stack.plans if hasattr(self, "_stack") else []
-        self._stack = PlanStack(
-            self.limits.discrete, settings.blend == "ensemble", settings.ensemble_m, settings.ensemble_plans, plans
-        )
-        gentle = (settings.blend == "cut") | self.limits.discrete
-        self._forward = np.where(gentle, np.inf, settings.still_speed)
-        self._reach_most = self.limits.acceleration * np.where(gentle, 1.0, settings.catch_up_ratio)
-        self._course = None
+        self._navigator.retune(settings)
 
     def flush(self, cause: str) -> None:
         """Forget the plans, the request in flight and what was said (deactivated, clock jumped, operator hold...)."""
         self._flushes[cause] = self._flushes.get(cause, 0) + 1
-        self._stack.clear()
+        self._navigator.clear()
         self._schedule.forget()
         self._delay.restarted()
         self._history.clear()
-        self._course = self._last = self._driving = self._measured = self._last_t0 = None
+        self._last = self._driving = self._measured = self._last_t0 = None
         self._grid = None
         self._silent = ""
 
@@ -145,17 +118,21 @@ class Executor:
         command = self._driving.sample(now)[0] if self._driving is not None else self._measured
         result = accept(now, chunk, asked, self._last_t0, command, self._rules(), self.limits)
         if isinstance(result, Refusal):
-            self._refused[result.reason] += 1
-            self._last_refusal = str(result)
-            return result
+            return self._refuse(result)
         plan = resample(chunk.request_id, min(chunk.t0, now), chunk.dt, result, self._grid_at(now))
-        self._stack.push(plan)
-        self._taking_over = True
+        if plan is None:
+            return self._refuse(Refusal("elapsed", "the plan ends within the control period"))
+        self._navigator.take(plan)
         self._last_t0, self._dt = chunk.t0, chunk.dt
         self._counts["accepted"] += 1
         self._counts["waypoints_dropped"] += elapsed_steps(max(0.0, now - chunk.t0), chunk.dt)
         self._range = k_range(self._delay.high, chunk.horizon, chunk.dt, self.settings.period_s)
         return None
+
+    def _refuse(self, refusal: Refusal) -> Refusal:
+        self._refused[refusal.reason] += 1
+        self._last_refusal = str(refusal)
+        return refusal
 
     def _rules(self) -> Rules:
         s = self.settings
@@ -209,82 +186,23 @@ class Executor:
         return _State(joints.position, np.zeros(len(self.limits)), None)
 
     def _plan(self, now: float, state: _State) -> Trajectory | None:
-        grid, newest = self._grid, self._stack.newest
+        grid, newest = self._grid, self._navigator.newest
         if newest is None:
             return None
         first = grid.at_or_after(now + MIN_SPACING_S)
         last = min(grid.at_or_before(now + self.settings.window_s), newest.last)
         if first > last:
             return None
-        course = self._course_to(now, state, first, last)
-        self._course = course
-        rows = slice(first - course.first, last - course.first + 1)
-        window, speeds = course.positions[rows], course.velocities[rows]
-        stop = brake(window[-1], speeds[-1], course.acceleration, self.limits, self.settings.period_s)
-        ends = grid.time(last) - now
+        ours = state.source is not None and state.source is self._last
+        stretch = self._navigator.stretch(now, state.position, state.velocity, grid, first, last, ours)
+        window, speeds = stretch.rows(first, last)
+        stop = brake(window[-1], speeds[-1], stretch.course.acceleration, self.limits, self.settings.period_s)
         on_grid = grid.origin - now + grid.period * np.arange(first, last + 1)
-        times = np.concatenate(([0.0], on_grid, ends + stop.times[1:]))
+        times = np.concatenate(([0.0], on_grid, on_grid[-1] + stop.times[1:]))
         positions = np.concatenate((state.position[None, :], window, stop.positions[1:]))
         velocities = np.concatenate((state.velocity[None, :], speeds, stop.velocities[1:]))
         velocities[-1] = 0.0
         return Trajectory(now, self.limits.joint_names, times, positions, velocities, newest.plan_id, last - first + 1)
-
-    def _course_to(self, now: float, state: _State, first: int, last: int) -> _Course:
-        """Return the course over the grid points first..last: what stands of the last one, and what is new."""
-        course = self._course
-        stands = (
-            course is not None
-            and not self._taking_over
-            and state.source is self._last
-            and course.first <= first <= course.last
-            and first == self._grid.at_or_after(now)  # a point left out would change the curve
-        )
-        if not stands:
-            return self._new_course(now, state, first, last)
-        if course.last >= last:
-            return course
-        self._stack.forget_before(first)
-        places = range(course.last, last + 1)
-        times = np.array([self._grid.time(k) for k in places])
-        plan_p, plan_v = self._stack.window(course.last, last)
-        reach = self._reach if now < self._takeover_end else self._reach_most
-        steps = self._follow(course.positions[-1], course.velocities[-1], times, plan_p, plan_v, reach)
-        kept = slice(first - course.first, None)
-        return _Course(
-            first,
-            np.concatenate((course.positions[kept], steps.positions)),
-            np.concatenate((course.velocities[kept], steps.velocities)),
-            steps.acceleration,
-        )
-
-    def _new_course(self, now: float, state: _State, first: int, last: int) -> _Course:
-        at_p, at_v = self._stack.at(now, first)
-        plan_p, plan_v = self._stack.window(first, last)
-        offset = state.position - at_p
-        fade = self.settings.takeover_s
-        if self._taking_over:
-            self._seams.add(float(np.abs(np.where(self.limits.discrete, 0.0, offset)).max()))
-            self._takeover_end = now + fade
-            self._taking_over = False
-            self._reach = self._reach_for(offset, state.velocity - at_v, fade)
-        elif state.source is not self._last:  # out of command: every tick begins a takeover
-            self._takeover_end = now + fade
-            self._reach = self._reach_for(offset, state.velocity - at_v, fade)
-        reach = self._reach if now < self._takeover_end else self._reach_most
-        times = np.array([now, *(self._grid.time(k) for k in range(first, last + 1))])
-        plan_p, plan_v = np.concatenate((at_p[None, :], plan_p)), np.concatenate((at_v[None, :], plan_v))
-        steps = self._follow(state.position, state.velocity, times, plan_p, plan_v, reach)
-        return _Course(first, steps.positions, steps.velocities, steps.acceleration)
-
-    def _reach_for(self, offset: np.ndarray, relative: np.ndarray, fade: float) -> np.ndarray:
-        if fade <= 0.0:
-            return self._reach_most
-        wanted = catch_up_acceleration(offset, relative, fade)
-        wanted = np.where(self.limits.discrete, np.inf, wanted)
-        return np.clip(wanted, 0.01 * self._reach_most, self._reach_most)
-
-    def _follow(self, p, v, times, plan_p, plan_v, reach) -> Steps:
-        return follow(p, v, times, plan_p, plan_v, self.limits, reach, self._forward, self.settings.period_s)
 
     def _speak(self, hindered: str, planned: Trajectory | None) -> None:
         """Count what was said, and each silence once, by cause."""
@@ -292,7 +210,7 @@ class Executor:
             self._counts["planned"] += 1
             self._silent = ""
             return
-        cause = hindered or ("no_plan" if self._stack.newest is None else "plan_used_up")
+        cause = hindered or ("no_plan" if self._navigator.newest is None else "plan_used_up")
         if cause != self._silent:
             self._silences[cause] = self._silences.get(cause, 0) + 1
             self._counts["plans_used_up"] += cause == "plan_used_up"
@@ -314,7 +232,7 @@ class Executor:
             now, watched, self._history.at, s.mismatch, s.effort_spike, s.trigger_holdoff_s
         ):
             self._schedule.trigger(cause)
-        newest = self._stack.newest
+        newest = self._navigator.newest
         left = None if newest is None else max(0.0, (newest.end - now) / max(newest.end - newest.t0, 1e-9))
         cause = self._schedule.due(now, self.k, s.queue_threshold, left, s.request_timeout_s)
         if cause is None:
@@ -334,7 +252,7 @@ class Executor:
 
     def snapshot(self) -> dict[str, Any]:
         """Return counters and figures for diagnostics: plain values, and dicts of them by reason or percentile."""
-        newest: GridPlan | None = self._stack.newest
+        newest: GridPlan | None = self._navigator.newest
         unsafe = self._range is not None and self.settings.queue_threshold <= 0.0 and self.settings.k not in self._range
         return {
             **self._counts,
@@ -357,5 +275,5 @@ class Executor:
             "delay_planning_ms": round(self._delay.planning * 1000.0, 1),
             "delay_ms": self._delay.summary_ms(),
             "delays_left_out": self._delay.left_out,
-            "seam_jump": self._seams.summary(1.0, 5),
+            "seam_jump": self._navigator.seams.summary(1.0, 5),
         }

@@ -83,11 +83,10 @@ def prefix(
     knots = [np.array(times), np.array([now]), own[coming]]
     rows = [*([np.array(points)] if points else []), ahead.sample(now)[0][None, :], ahead.positions[:last][coming]]
     if plan is not None:
-        after = max(own[-1], now)
-        grid_times = plan.t0 + plan.curve.x
-        later = grid_times > after + 1e-9
+        grid_times = plan.grid.origin + plan.grid.period * np.arange(plan.first, plan.last + 1)
+        later = grid_times > max(own[-1], now) + 1e-9
         knots.append(grid_times[later])
-        rows.append(plan.curve(plan.curve.x[later]))
+        rows.append(plan.positions[later])
     t, p = np.concatenate(knots), np.concatenate(rows)
     back = math.floor((now - max(t[0], now - history_s)) / dt + 1e-9)
     on = math.floor((t[-1] - now) / dt + 1e-9)

@@ -34,10 +34,11 @@ class Grid:
 
 @dataclass(frozen=True, eq=False)
 class GridPlan:
-    """A plan on the control grid: row i belongs to grid point ``first + i``. Positions, velocities (m, n).
+    """A plan on the control grid: row i belongs to grid point ``first + i``. Positions, velocities (m, n), m >= 1.
 
     ``t0`` and ``end``: steady seconds of the first and the last waypoint; ``plan_id``: the request it answered;
-    ``dt`` s and ``horizon``: the policy's step and its number of waypoints.
+    ``dt`` s and ``horizon``: the policy's step and its number of waypoints; ``free`` (m-1,): the steps between rows
+    that keep every limit as they are (none where it was not looked at).
     """
 
     plan_id: str
@@ -45,10 +46,11 @@ class GridPlan:
     end: float
     dt: float
     horizon: int
+    grid: Grid
     first: int
     positions: np.ndarray
     velocities: np.ndarray
-    curve: PchipInterpolator
+    free: np.ndarray | None = None
 
     @property
     def last(self) -> int:
@@ -56,21 +58,31 @@ class GridPlan:
         return self.first + len(self.positions) - 1
 
     def at(self, t: float) -> tuple[np.ndarray, np.ndarray]:
-        """Position and velocity (n,), (n,) at steady time ``t``, clamped to the plan's ends."""
-        s = min(max(t - self.t0, 0.0), self.end - self.t0)
-        return self.curve(s), self.curve(s, 1)
+        """Position and velocity (n,), (n,) at steady time ``t``: the cubic between grid points, lines outside."""
+        s = (t - self.grid.origin) / self.grid.period - self.first
+        i = min(max(math.floor(s), 0), len(self.positions) - 1)
+        h, u = self.grid.period, s - i
+        p0, v0 = self.positions[i], self.velocities[i]
+        if u < 0.0 or i == len(self.positions) - 1:
+            return p0 + (u * h) * v0, v0.copy()
+        p1, v1 = self.positions[i + 1], self.velocities[i + 1]
+        jump = p1 - p0
+        a = 3.0 * jump - h * (2.0 * v0 + v1)
+        b = h * (v0 + v1) - 2.0 * jump
+        return p0 + u * (h * v0 + u * (a + u * b)), v0 + (u / h) * (2.0 * a + 3.0 * u * b)
 
 
-def resample(plan_id: str, t0: float, dt: float, positions: np.ndarray, grid: Grid) -> GridPlan:
-    """Lay the waypoints (H, n) at ``t0 + i * dt``, H >= 2, on the grid.
+def resample(plan_id: str, t0: float, dt: float, positions: np.ndarray, grid: Grid) -> GridPlan | None:
+    """Lay the waypoints (H, n) at ``t0 + i * dt``, H >= 2, on the grid; None where no grid point falls between them.
 
     Monotone cubic interpolation (PCHIP, Fritsch and Butland): the velocity is continuous, a rise stays a rise, and
     no value leaves the range of the two waypoints around it, so what is inside the limits stays inside.
     """
     horizon = len(positions)
     end = t0 + (horizon - 1) * dt
-    curve = PchipInterpolator(dt * np.arange(horizon), positions, axis=0)
     first, last = grid.at_or_after(t0), grid.at_or_before(end)
-    times = grid.origin - t0 + grid.period * np.arange(first, last + 1)
-    times = np.clip(times, 0.0, end - t0)
-    return GridPlan(plan_id, t0, end, dt, horizon, first, curve(times), curve(times, 1), curve)
+    if first > last:
+        return None
+    curve = PchipInterpolator(dt * np.arange(horizon), positions, axis=0)
+    times = np.clip(grid.origin - t0 + grid.period * np.arange(first, last + 1), 0.0, (horizon - 1) * dt)
+    return GridPlan(plan_id, t0, end, dt, horizon, grid, first, curve(times), curve(times, 1))

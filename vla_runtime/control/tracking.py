@@ -1,13 +1,16 @@
-"""Following a plan inside the limits, step by step on the message's own points.
+"""Following a plan inside the limits, on the message's own points.
 
-The state (position, velocity) is led onto the plan and then *is* the plan: as long as the plan keeps the limits and
-the state is on it, the points are the plan's own, without lag. Off the plan, the offset is worked off along the curve
-of constant deceleration (no overshoot, and it lands in two steps, exactly). Every step is a cubic whose acceleration
-is linear in time, so the limits that hold at the points hold for what a controller interpolates.
+Where the plan keeps the limits and the state is on it, the points are the plan's own, without lag. A joint that is
+off its plan, or whose plan asks for too much, is stepped: its offset is worked off along the curve of constant
+deceleration (no overshoot; it lands in two steps, exactly), inside the limits of velocity and acceleration, never
+against the plan's own direction where that is asked, and never so near to a position limit that the stop which ends
+every message would not fit. Every step is a cubic whose acceleration is linear in time, so the limits that hold at
+the points hold for what a controller interpolates.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,129 +18,184 @@ import numpy as np
 from vla_runtime.control.brake import stopping_distance
 from vla_runtime.control.limits import Limits
 
-_BISECTIONS = 12
+_BISECTIONS = 14
 _SPARE = 0.25
-"""Of the acceleration limit: what is used to work off an offset even where the plan itself takes all there is."""
+"""Of the acceleration limit: what works off an offset even where the plan itself takes all there is."""
+_SAME_PLACE, _SAME_SPEED = 1e-10, 1e-8
+"""A state this near to the plan is on it; to be set onto it costs less than a thousandth of any real limit."""
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
-    """The points after the start: ``positions`` (m, n), ``velocities`` (m, n); ``acceleration`` (n,) at the last."""
+class Course:
+    """Points after a start: ``positions`` (m, n), ``velocities`` (m, n), ``acceleration`` (n,) at the last.
+
+    ``on_plan``: every joint is on its plan at the last point.
+    """
 
     positions: np.ndarray
     velocities: np.ndarray
     acceleration: np.ndarray
+    on_plan: bool
 
 
-def follow(
-    position: np.ndarray,
-    velocity: np.ndarray,
-    times: np.ndarray,
-    plan_positions: np.ndarray,
-    plan_velocities: np.ndarray,
-    limits: Limits,
-    reach: np.ndarray,
-    forward: np.ndarray,
-    brake_step_s: float,
-) -> Steps:
-    """Follow a plan from a state.
+class Tracker:
+    """Follows plans for joints with these limits; the stop that must stay possible is on a grid of ``brake_step_s``."""
 
-    ``position``, ``velocity`` (n,): the state at ``times[0]``; ``times`` (m+1,) s; ``plan_positions``,
-    ``plan_velocities`` (m+1, n): the plan at these times; ``reach`` (n,): acceleration relative to the plan with which
-    an offset is worked off; ``forward`` (n,): speed of the plan above which the joint must not move against it (inf:
-    never mind); ``brake_step_s``: the grid of the stop that must stay possible before the position limits.
-    """
-    steps = np.diff(times)
-    h = steps[:, None]
-    slope = np.diff(plan_positions, axis=0) / h
-    v0, v1 = plan_velocities[:-1], plan_velocities[1:]
-    feed_in = (6.0 * slope - 4.0 * v0 - 2.0 * v1) / h
-    feed_out = (-6.0 * slope + 2.0 * v0 + 4.0 * v1) / h
-    ahead = np.where((np.abs(v1) > forward) & (v0 * v1 >= 0.0), np.sign(v1), 0.0)
-    spare = limits.acceleration - np.maximum(np.abs(feed_in), np.abs(feed_out)).max(axis=0)
-    reach = np.minimum(reach, np.maximum(spare, _SPARE * limits.acceleration))
-    problem = _Problem(steps, plan_positions, plan_velocities, feed_in, feed_out, ahead, limits, reach, brake_step_s)
-    positions, velocities, accelerations = _run(problem, position, velocity, guarded=False)
-    if _too_near(positions, velocities, accelerations, limits, brake_step_s).any():
-        positions, velocities, accelerations = _run(problem, position, velocity, guarded=True)
-    return Steps(positions, velocities, accelerations[-1])
+    def __init__(self, limits: Limits, brake_step_s: float):
+        self._limits, self._brake_step = limits, brake_step_s
+        self._most = limits.acceleration.tolist()
+        self._fastest = limits.velocity.tolist()
+        self._jerk = limits.jerk.tolist()
+        self._lower, self._upper = limits.lower.tolist(), limits.upper.tolist()
+        # Farther than this from its limits a joint can always stop.
+        self._far = np.array(
+            [stopping_distance(v, a, a, j, brake_step_s) for v, a, j in zip(self._fastest, self._most, self._jerk)]
+        )
+
+    def follow(
+        self,
+        position: np.ndarray,
+        velocity: np.ndarray,
+        times: np.ndarray,
+        plan_positions: np.ndarray,
+        plan_velocities: np.ndarray,
+        reach: np.ndarray,
+        forward: np.ndarray,
+        direction: np.ndarray,
+    ) -> Course:
+        """Follow a plan from a state.
+
+        ``position``, ``velocity`` (n,): the state at ``times[0]``; ``times`` (m+1,) s; ``plan_positions``,
+        ``plan_velocities`` (m+1, n): what is followed, at these times; ``reach`` (n,): acceleration relative to the
+        plan with which an offset is worked off; ``direction`` (m+1, n): velocities that say which way the plan itself
+        goes (without what a blend adds); a joint does not move against it where it is faster than ``forward`` (n,)
+        (inf: never mind).
+        """
+        segments = _Segments(times, plan_positions, plan_velocities, direction, forward)
+        free, near = self._free(segments)
+        offset, rate = position - plan_positions[0], velocity - plan_velocities[0]
+        on = free.all(axis=0) & (np.abs(offset) <= _SAME_PLACE) & (np.abs(rate) <= _SAME_SPEED)
+        positions, velocities = plan_positions[1:].copy(), plan_velocities[1:].copy()
+        acceleration = segments.feed_out[-1].copy()
+        on_plan = True
+        for j in np.flatnonzero(~on).tolist():
+            positions[:, j], velocities[:, j], acceleration[j], arrived = self._lead(
+                j, float(position[j]), float(velocity[j]), segments, free[:, j].tolist(), bool(near[j]), float(reach[j])
+            )
+            on_plan &= arrived
+        return Course(positions, velocities, acceleration, on_plan)
+
+    def free(self, period_s: float, positions: np.ndarray, velocities: np.ndarray) -> np.ndarray:
+        """Say which steps of a plan on a grid keep every limit as they are: (m-1,) bool for m points."""
+        if len(positions) < 2:
+            return np.zeros(0, bool)
+        times = period_s * np.arange(len(positions))
+        never = np.full(positions.shape[1], np.inf)
+        return self._free(_Segments(times, positions, velocities, velocities, never))[0].all(axis=1)
+
+    def _free(self, s: _Segments) -> tuple[np.ndarray, np.ndarray]:
+        """Say which steps (m, n) may be taken as planned, and which joints (n,) come near a position limit."""
+        limits = self._limits
+        v = s.velocities
+        low, high = np.minimum(v[:-1], v[1:]), np.maximum(v[:-1], v[1:])
+        bend = s.bend
+        free = np.maximum(np.abs(s.feed_in), np.abs(s.feed_out)) <= limits.acceleration * (1.0 + 1e-9)
+        free &= np.maximum(high, -low) + bend <= limits.velocity * (1.0 + 1e-9)
+        free &= (s.ahead == 0.0) | (np.where(s.ahead > 0.0, low, -high) >= bend)
+        room = np.minimum(limits.upper - s.positions[1:], s.positions[1:] - limits.lower)
+        close = room < self._far
+        for i, j in np.argwhere(close & (v[1:] != 0.0)).tolist():
+            if self._too_near(j, float(s.positions[i + 1, j]), float(v[i + 1, j]), float(s.feed_out[i, j])):
+                free[i, j] = False
+        return free, close.any(axis=0)
+
+    def _lead(
+        self, j: int, p: float, v: float, s: _Segments, free: list[bool], near: bool, reach: float
+    ) -> tuple[list[float], list[float], float, bool]:
+        """Step joint ``j`` along its plan: (positions, velocities, acceleration at the end, on the plan at the end)."""
+        most, fastest = self._most[j], self._fastest[j]
+        plan_p, plan_v = s.positions[:, j].tolist(), s.velocities[:, j].tolist()
+        feed_in, feed_out, ahead = s.feed_in[:, j].tolist(), s.feed_out[:, j].tolist(), s.ahead[:, j].tolist()
+        reach = min(reach, max(most - max(map(abs, (*feed_in, *feed_out))), _SPARE * most))
+        # A joint far from its plan may come near a limit that the plan keeps away from.
+        near = near or min(self._upper[j] - p, p - self._lower[j]) < self._far[j]
+        positions, velocities, a1, arrived = [], [], 0.0, False
+        for k, h in enumerate(s.steps):
+            offset, rate = p - plan_p[k], v - plan_v[k]
+            arrived = free[k] and abs(offset) <= _SAME_PLACE and abs(rate) <= _SAME_SPEED
+            if arrived:
+                p, v, a1 = plan_p[k + 1], plan_v[k + 1], feed_out[k]
+                positions.append(p)
+                velocities.append(v)
+                continue
+            # Where the offset would be if its rate went to zero within this step; then the rate from which constant
+            # deceleration lands on the plan: w^2 / (2 reach) + w h = |rest|.
+            rest = offset + 0.5 * h * rate
+            wanted = math.copysign(reach * (math.sqrt(h * h + 2.0 * abs(rest) / reach) - h), -rest)
+            push = (wanted - rate) / h
+            # Too fast towards the plan (it changed, or a limit held the joint back): brake with all there is.
+            strongest = most if rate * push < 0.0 and rate * rest < 0.0 else reach
+            push = _clip(push, strongest)
+            a0, a1 = _clip(feed_in[k] + push, most), _clip(feed_out[k] + push, most)
+            end = v + 0.5 * h * (a0 + a1)
+            bend = 0.125 * h * abs(a1 - a0)  # how far the velocity may leave its chord within the step
+            low, high = (v, end) if v < end else (end, v)
+            back = ahead[k] > 0.0 and low < bend or ahead[k] < 0.0 and -high < bend
+            if back or high + bend > fastest or low - bend < -fastest:
+                kept = _clip(end, fastest)
+                a0 = a1 = _clip(((0.0 if kept * ahead[k] < 0.0 else kept) - v) / h, most)
+                end = v + h * a0
+            after = p + h * v + h * h / 6.0 * (2.0 * a0 + a1)
+            if near and self._too_near(j, after, end, a1):
+                a1 = self._gentler(j, p, v, (end - v) / h, h)
+                end, after = v + h * a1, p + h * v + 0.5 * h * h * a1
+            p, v = after, end
+            positions.append(p)
+            velocities.append(v)
+        arrived = abs(p - plan_p[-1]) <= _SAME_PLACE and abs(v - plan_v[-1]) <= _SAME_SPEED
+        return positions, velocities, a1, arrived
+
+    def _too_near(self, j: int, p: float, v: float, a: float) -> bool:
+        """Say whether a stop would not end before the position limit ahead; at rest, there is none ahead."""
+        if v == 0.0:
+            return False
+        room = self._upper[j] - p if v > 0.0 else p - self._lower[j]
+        return stopping_distance(v, a, self._most[j], self._jerk[j], self._brake_step) > room + 1e-9
+
+    def _gentler(self, j: int, p: float, v: float, wish: float, h: float) -> float:
+        """Find the constant acceleration nearest to ``wish`` after which a stop still fits; else the strongest braking.
+
+        Braking with all there is, but not into reverse, is what is begun with: from a state that could stop, it can
+        still stop.
+        """
+        heading = 1.0 if v + h * wish > 0.0 else -1.0
+        good, bad = -heading * min(max(heading * v / h, 0.0), self._most[j]), wish
+        for _ in range(_BISECTIONS):
+            middle = 0.5 * (good + bad)
+            if self._too_near(j, p + h * v + 0.5 * h * h * middle, v + h * middle, middle):
+                bad = middle
+            else:
+                good = middle
+        return good
 
 
-@dataclass(frozen=True, eq=False)
-class _Problem:
-    steps: np.ndarray
-    plan_positions: np.ndarray
-    plan_velocities: np.ndarray
-    feed_in: np.ndarray
-    feed_out: np.ndarray
-    ahead: np.ndarray
-    limits: Limits
-    reach: np.ndarray
-    brake_step_s: float
+class _Segments:
+    """The steps of a plan between given times, as cubics: acceleration at each step's start and end, and so on."""
+
+    def __init__(self, times, positions, velocities, direction, forward):
+        self.positions, self.velocities = positions, velocities
+        widths = times[1:] - times[:-1]
+        self.steps = widths.tolist()
+        h = widths[:, None]
+        slope = (positions[1:] - positions[:-1]) / h
+        v0, v1 = velocities[:-1], velocities[1:]
+        self.feed_in = (6.0 * slope - 4.0 * v0 - 2.0 * v1) / h
+        self.feed_out = (2.0 * v0 + 4.0 * v1 - 6.0 * slope) / h
+        self.bend = (0.125 * h) * np.abs(self.feed_out - self.feed_in)
+        d0, d1 = direction[:-1], direction[1:]
+        # Which way a joint must not leave during the step: the plan's own, where it is fast enough at both ends.
+        self.ahead = np.where(np.minimum(np.abs(d0), np.abs(d1)) > forward, np.sign(d0 + d1), 0.0) * (d0 * d1 > 0.0)
 
 
-def _run(q: _Problem, p: np.ndarray, v: np.ndarray, guarded: bool):
-    """Step along the plan: (positions, velocities, accelerations at the end of each step), (m, n) each."""
-    shape = (len(q.steps), len(p))
-    positions, velocities, accelerations = np.empty(shape), np.empty(shape), np.empty(shape)
-    most, fastest, reach = q.limits.acceleration, q.limits.velocity, q.reach
-    for k, h in enumerate(q.steps.tolist()):
-        offset = p - q.plan_positions[k]
-        rate = v - q.plan_velocities[k]
-        # Where the offset would be if its rate went to zero within this step; then the rate from which constant
-        # deceleration lands on the plan: w^2 / (2 reach) + w h = |rest|.
-        rest = offset + (0.5 * h) * rate
-        wanted = np.sqrt(h * h + 2.0 * np.abs(rest) / reach)
-        wanted -= h
-        wanted *= reach
-        wanted = np.copysign(wanted, -rest)
-        push = (wanted - rate) / h
-        # Too fast towards the plan (it changed, or a limit held the joint back): brake with all there is.
-        strongest = np.where((rate * push < 0.0) & (rate * rest < 0.0), most, reach)
-        push = np.minimum(np.maximum(push, -strongest), strongest)
-        a0 = np.minimum(np.maximum(q.feed_in[k] + push, -most), most)
-        a1 = np.minimum(np.maximum(q.feed_out[k] + push, -most), most)
-        end = v + (0.5 * h) * (a0 + a1)
-        bend = (0.125 * h) * np.abs(a1 - a0)  # how far the velocity may leave its chord within the step
-        low, high = np.minimum(v, end), np.maximum(v, end)
-        ahead = q.ahead[k]
-        plain = (high + bend > fastest) | (low - bend < -fastest)
-        plain |= np.where(ahead > 0.0, low, -high) < np.where(ahead == 0.0, -np.inf, bend)
-        if plain.any():
-            kept = np.minimum(np.maximum(end, -fastest), fastest)
-            kept = np.where(kept * ahead < 0.0, 0.0, kept)
-            flat = np.minimum(np.maximum((kept - v) / h, -most), most)
-            a0, a1 = np.where(plain, flat, a0), np.where(plain, flat, a1)
-            end = v + (0.5 * h) * (a0 + a1)
-        after = p + h * v + (h * h / 6.0) * (2.0 * a0 + a1)
-        if guarded:
-            near = _too_near(after, end, a1, q.limits, q.brake_step_s)
-            if near.any():
-                flat = _gentler(p, v, (end - v) / h, h, q.limits, q.brake_step_s)
-                a1 = np.where(near, flat, a1)
-                end = np.where(near, v + h * flat, end)
-                after = np.where(near, p + h * v + (0.5 * h * h) * flat, after)
-        p, v = after, end
-        positions[k], velocities[k], accelerations[k] = p, v, a1
-    return positions, velocities, accelerations
-
-
-def _too_near(p, v, a, limits: Limits, step_s: float) -> np.ndarray:
-    """Say where a stop would not end before the position limit ahead; on a limit at rest is allowed."""
-    room = np.where(v > 0.0, limits.upper - p, p - limits.lower)
-    return (stopping_distance(v, a, limits, step_s) > room + 1e-9) & (v != 0.0)
-
-
-def _gentler(p, v, wish, h: float, limits: Limits, step_s: float) -> np.ndarray:
-    """Find the constant acceleration nearest to ``wish`` after which a stop still fits; else brake to zero velocity.
-
-    Braking with all there is, but not into reverse, is always among what is tried: from a state that could stop it
-    can still stop.
-    """
-    heading = np.where(v + h * wish > 0.0, 1.0, -1.0)
-    good, bad = -heading * np.clip(heading * v / h, 0.0, limits.acceleration), wish
-    for _ in range(_BISECTIONS):
-        middle = 0.5 * (good + bad)
-        near = _too_near(p + h * v + (0.5 * h * h) * middle, v + h * middle, middle, limits, step_s)
-        good, bad = np.where(near, good, middle), np.where(near, middle, bad)
-    return good
+def _clip(value: float, most: float) -> float:
+    return most if value > most else -most if value < -most else value
