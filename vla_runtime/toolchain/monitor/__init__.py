@@ -1,0 +1,1 @@
+"""The terminal screen for operators: who is in command, and why."""

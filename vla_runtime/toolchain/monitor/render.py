@@ -1,0 +1,187 @@
+"""The board as a terminal screen: readable at 80 columns, in colour and without."""
+
+import math
+
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from vla_runtime.toolchain.monitor.board import LEVELS, View
+
+COLOURS = {
+    "NOMINAL": "green",
+    "COASTING": "yellow",
+    "FALLBACK": "red",
+    "FAULT": "bold red",
+    "HOLD": "magenta",
+    "TELEOP": "cyan",
+    "WARMUP": "blue",
+    "INACTIVE": "blue",
+}
+LEVEL_COLOURS = ("green", "yellow", "red", "magenta")
+WIDTH = 80
+WHAT_TO_DO = (
+    "Nothing heard. Is the runtime started, in this ROS_DOMAIN_ID and namespace? `ros2 node list` should show "
+    "/watchdog, /executor and /policy; across machines both need the same ROS_AUTOMATIC_DISCOVERY_RANGE."
+)
+
+
+def screen(view: View, title: str = "", width: int = WIDTH) -> RenderableType:
+    """Return the whole screen, at most ``width`` columns wide."""
+    if not view.heard:
+        return Panel(Text(WHAT_TO_DO), title=title, title_align="left", width=width, border_style="magenta")
+    parts: list[RenderableType] = [
+        _command(view, title, width),
+        _side_by_side(_timing(view), _inputs(view), width),
+        _side_by_side(_plans(view), _policy(view), width),
+        _counters(view, width),
+    ]
+    if view.problems:
+        parts.append(_problems(view, width))
+    return Group(*parts)
+
+
+def _command(view: View, title: str, width: int) -> Panel:
+    colour = COLOURS.get(view.state, "magenta")
+    lasted = "" if view.since_s is None else f" for {duration(view.since_s)}"
+    head = Text.assemble((view.in_command.upper(), f"bold {colour}"), " is in command   ", (view.state, colour), lasted)
+    body = Table.grid(padding=(0, 1))
+    body.add_row(head)
+    if view.cause:
+        body.add_row(Text(view.cause))
+    if len(view.publishers) > 1:
+        names = ", ".join(view.publishers)
+        body.add_row(Text(f"{len(view.publishers)} publishers command the arm: {names}", style="bold red"))
+    return Panel(body, title=title or None, title_align="left", width=width, border_style=colour)
+
+
+def _side_by_side(left: RenderableType, right: RenderableType, width: int) -> Table:
+    grid = Table.grid(padding=(0, 1), expand=False)
+    grid.add_column(width=width // 2 - 1)
+    grid.add_column(width=width - width // 2 - 1)
+    grid.add_row(left, right)
+    return grid
+
+
+def _block(title: str) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    return table
+
+
+def _timing(view: View) -> Table:
+    table = Table(title="Timing", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for name in ("Hz", "jitter p99", "max gap"):
+        table.add_column(name, justify="right", no_wrap=True)
+    stream = view.stream
+    if stream.rate_hz:
+        style = "red" if stream.silent_s > 0.1 else ""
+        table.add_row("command, here", f"{stream.rate_hz:.1f}", f"{stream.jitter_p99_ms:.2f} ms",
+                      f"{stream.max_gap_ms:.0f} ms", style=style)  # fmt: skip
+    else:
+        table.add_row("command, here", Text("none", style="dim"), "", "")
+    for node, loop in sorted(view.loops.items(), reverse=True):
+        table.add_row(f"{node} loop", _figure(loop.get("rate_hz"), "", 1), _figure(loop.get("period_error_p99_ms"), " ms", 2),
+                      _figure(loop.get("max_gap_ms"), " ms", 0))  # fmt: skip
+        if loop.get("realtime", "SCHED_FIFO") != "SCHED_FIFO":
+            table.add_row(Text("  no real-time priority", style="yellow"))
+    return table
+
+
+def _inputs(view: View) -> Table:
+    table = _block("Ages of inputs")
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(no_wrap=True, style="dim")
+    for age in view.ages:
+        text = "never" if age.age_s is None or math.isinf(age.age_s) else f"{age.age_s * 1e3:.0f} ms"
+        if age.name == "request" and text == "never":
+            text = "none open"
+        limit = "" if age.limit_s is None else f"/ {age.limit_s * 1e3:.0f}"
+        style = "red" if age.late or (text == "never" and age.limit_s is not None) else ""
+        table.add_row(age.name, Text(text, style=style), limit)
+    if not view.ages:
+        table.add_row(Text("no diagnostics yet", style="dim"), "", "")
+    return table
+
+
+def _plans(view: View) -> Table:
+    e, table = view.executor, _block("Plans")
+    table.add_column(no_wrap=True)
+    table.add_column()
+    if not e:
+        table.add_row(Text("the executor is silent", style="red"), "")
+        return table
+    k = e.get("k", "?")
+    unsafe = e.get("k_unsafe") == "true"
+    wanted = f" (set to {e['k_set']})" if e.get("k_set", k) != k else ""
+    table.add_row("K", Text(f"{k}{wanted}, safe: {e.get('k_range', '?')}", style="red" if unsafe else ""))
+    delay = e.get("delay_ms.p99") or e.get("delay_planning_ms")
+    table.add_row("delay p99", _figure(delay, " ms", 0))
+    table.add_row("blending", f"{e.get('blend', '?')}, seams p99 {_figure(e.get('seam_jump.p99'), ' rad', 3)}")
+    table.add_row("accepted", f"{e.get('accepted', '?')}, refused {e.get('refused_total', '?')}")
+    table.add_row("running", e.get("plan", "") or Text("none", style="dim"))
+    return table
+
+
+def _policy(view: View) -> RenderableType:
+    ready = view.policy_state == "ready"
+    head = Text.assemble(("Policy ", "bold"), (view.policy_state, "green" if ready else "red"))
+    table = Table(box=None, pad_edge=False)
+    table.add_column("ms", no_wrap=True)
+    for name in ("p50", "p95", "p99", "max"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in view.latency:
+        table.add_row(row.stage, f"{row.p50:.1f}", f"{row.p95:.1f}", f"{row.p99:.1f}", f"{row.max:.1f}")
+    facts = []
+    if view.model_name:
+        engines = {value for key, value in view.model.items() if key.startswith("engines.")}
+        proof = next((value for key, value in view.model.items() if key.startswith(("parity", "proof"))), "")
+        line = ", ".join(part for part in (view.model_name, *sorted(engines)) if part)
+        facts.append(Text(line + (f"; parity: {proof}" if proof else ""), style="dim"))
+    if view.policy.get("instruction"):
+        facts.append(Text(f"“{view.policy['instruction']}”", style="italic"))
+    return Group(head, *facts, table if view.latency else Text("no answers heard yet", style="dim"))
+
+
+def _counters(view: View, width: int) -> Table:
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=9)
+    table.add_column(width=width - 11)
+    table.add_row(Text("Misses", style="bold"), _counts(view.missed))
+    table.add_row(Text("Refused", style="bold"), _counts(view.refused))
+    return table
+
+
+def _counts(counts) -> Text:
+    return Text(
+        "   ".join(f"{name} {count}" for name, count in counts.items()) or "none", style="" if counts else "dim"
+    )
+
+
+def _problems(view: View, width: int) -> Panel:
+    table = Table.grid(padding=(0, 1))
+    for who, what, level in view.problems[:8]:
+        table.add_row(Text(LEVELS[level], style=LEVEL_COLOURS[level]), who, Text(what))
+    more = len(view.problems) - 8
+    if more > 0:
+        table.add_row("", "", Text(f"and {more} more: ros2 topic echo /diagnostics", style="dim"))
+    worst = max(level for _, _, level in view.problems)
+    return Panel(table, title="Problems", title_align="left", width=width, border_style=LEVEL_COLOURS[worst])
+
+
+def _figure(text: str | None, unit: str, digits: int) -> str:
+    try:
+        return f"{float(text):.{digits}f}{unit}"
+    except (TypeError, ValueError):
+        return "?"
+
+
+def duration(seconds: float) -> str:
+    """Return 8.2 s, 3 min 20 s, 2 h 5 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60)} min"

@@ -1,0 +1,1 @@
+"""A recorded run again, without ROS: bit for bit from its trace, or anew on its inputs with other settings."""
