@@ -1,0 +1,82 @@
+"""Two yardsticks for the 50 Hz loop, each run as a process of its own beside the real nodes.
+
+``thread``: a bare thread that sleeps until absolute deadlines, with the priority that the control nodes ask for; it is
+what the machine can do. ``timer``: an rclpy timer in a SingleThreadedExecutor that publishes the same message; it is
+what a plain node does. Prints one JSON line: ``{"period_error_p99_ms": ..., "max_gap_ms": ..., "rate_hz": ...}``.
+"""
+
+import argparse
+import json
+import sys
+import time
+
+import numpy as np
+
+PERIOD_S = 0.02
+PRIORITY = 50
+
+
+def bare_thread(seconds: float) -> list[float]:
+    """Sleep to absolute deadlines; return the steady times of waking, s."""
+    from vla_runtime.nodes.realtime import request_realtime
+
+    request_realtime(PRIORITY)
+    begin = time.monotonic()
+    wakings = []
+    for number in range(1, int(seconds / PERIOD_S) + 1):
+        time.sleep(max(0.0, begin + number * PERIOD_S - time.monotonic()))
+        wakings.append(time.monotonic())
+    return wakings
+
+
+def rclpy_timer(seconds: float) -> list[float]:
+    """Publish a 25-point trajectory of 6 joints from an rclpy timer; return the steady times of its calls, s."""
+    import rclpy
+    from trajectory_msgs.msg import JointTrajectory
+
+    from vla_runtime.nodes.messages import TrajectoryWriter
+
+    rclpy.init()
+    node = rclpy.create_node("timer_yardstick")
+    publisher = node.create_publisher(JointTrajectory, "timer_yardstick", 1)
+    writer = TrajectoryWriter([f"joint_{i}" for i in range(6)])
+    points, times = np.zeros((25, 6)), np.arange(25) * PERIOD_S
+    calls: list[float] = []
+
+    def tick() -> None:
+        calls.append(time.monotonic())
+        publisher.publish(writer.write(node.get_clock().now().nanoseconds, "", times, points, points))
+
+    node.create_timer(PERIOD_S, tick)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        rclpy.spin_once(node, timeout_sec=0.1)
+    node.destroy_node()
+    rclpy.try_shutdown()
+    return calls
+
+
+def figures(times: list[float]) -> dict[str, float]:
+    """Return rate and period errors of a series of instants (s)."""
+    periods = np.diff(times)
+    return {
+        "rate_hz": float(len(periods) / (times[-1] - times[0])),
+        "period_error_p50_ms": float(np.median(np.abs(periods - PERIOD_S)) * 1e3),
+        "period_error_p99_ms": float(np.percentile(np.abs(periods - PERIOD_S), 99) * 1e3),
+        "max_gap_ms": float(periods.max() * 1e3),
+    }
+
+
+def main() -> int:
+    """Run one yardstick and print its figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("which", choices=["thread", "timer"])
+    parser.add_argument("--seconds", type=float, default=10.0)
+    args = parser.parse_args()
+    times = (bare_thread if args.which == "thread" else rclpy_timer)(args.seconds)
+    print(json.dumps(figures(times)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
