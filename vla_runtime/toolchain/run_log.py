@@ -131,8 +131,8 @@ def _take_image(run: RunLog, topic: str, message) -> None:
     if hasattr(message, "format"):
         picture = images.decode_compressed(message.format, bytes(message.data))
     else:
-        picture = images.decode_image(message.encoding, message.height, message.width, message.step,
-                                      bool(message.is_bigendian), bytes(message.data))  # fmt: skip
+        picture = images.decode_image(message.height, message.width, message.encoding,
+                                      bool(message.is_bigendian), message.step, bytes(message.data))  # fmt: skip
     run.images.setdefault(topic, []).append((_seconds(run, message.header.stamp), picture))
 
 
