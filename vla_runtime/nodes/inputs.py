@@ -10,40 +10,29 @@ from collections.abc import Callable
 from typing import Any
 
 from rclpy.callback_groups import CallbackGroup
+from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, qos_policy_name_from_kind
-from rclpy.subscription import Subscription
+from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
 
-try:
-    from rclpy.event_handler import SubscriptionEventCallbacks
-except ImportError:  # ROS 2 Humble
-    from rclpy.qos_event import SubscriptionEventCallbacks
+QOS_LOOK_S = 1.0
+"""How often the publishers of a topic are looked at for QoS that cannot be heard."""
 
 
 class _PolledGroup(CallbackGroup):
-    """Keeps its subscriptions out of every executor's wait set; their QoS events are still executed."""
+    """Keeps a subscription and its QoS events out of every executor's wait set.
+
+    The events too: they share the subscription's status condition, which stays triggered while a message waits to be
+    polled, so an executor that waited for them would come back at once, again and again, and spin.
+    """
 
     def can_execute(self, entity) -> bool:
-        return not isinstance(entity, Subscription)
+        return False
 
     def beginning_execution(self, entity) -> bool:
-        return True
+        return False
 
     def ending_execution(self, entity) -> None:
         pass
-
-
-def qos_events(topic: str, report: Callable[[str], None]) -> SubscriptionEventCallbacks:
-    """Event callbacks that report a publisher with incompatible QoS by the topic's name."""
-
-    def incompatible(event) -> None:
-        policy = qos_policy_name_from_kind(event.last_policy_kind)
-        report(
-            f"a publisher of topic '{topic}' offers incompatible QoS ({policy}): nothing is received from it; change "
-            f"its {policy.lower()} or see `ros2 topic info -v {topic}`"
-        )
-
-    return SubscriptionEventCallbacks(incompatible_qos=incompatible)
 
 
 class PolledInput:
@@ -54,17 +43,17 @@ class PolledInput:
     ):
         self.group = _PolledGroup()
         self.depth = qos.depth
-        name = node.resolve_topic_name(topic)
+        self._node, self._qos, self._report = node, qos, report
+        self.topic = node.resolve_topic_name(topic)
         self.subscription = node.create_subscription(
             message_type,
             topic,
             _never_called,
             qos,
             callback_group=self.group,
-            event_callbacks=qos_events(name, report),
             **options,
         )
-        self.topic = name
+        self._look_timer = node.create_timer(QOS_LOOK_S, self._look, clock=Clock(clock_type=ClockType.STEADY_TIME))
         self._polled_at = time.monotonic()
 
     def take(self) -> list[tuple[float, Any]]:
@@ -97,8 +86,20 @@ class PolledInput:
         """How many publishers of this topic are known."""
         return self.subscription.get_publisher_count() if hasattr(self.subscription, "get_publisher_count") else 0
 
+    def _look(self) -> None:
+        """Report publishers whose QoS keeps their messages from us, by the topic's name."""
+        for publisher in self._node.get_publishers_info_by_topic(self.topic):
+            compatible, reason = qos_check_compatible(publisher.qos_profile, self._qos)
+            if compatible == QoSCompatibility.ERROR:
+                self._report(
+                    f"a publisher of topic '{self.topic}' ({publisher.node_name}) offers incompatible QoS: nothing is "
+                    f"received from it ({reason.removeprefix('ERROR: ').rstrip('; ')}); see `ros2 topic info -v "
+                    f"{self.topic}`"
+                )
+
     def destroy(self, node: Node) -> None:
         """Unsubscribe."""
+        node.destroy_timer(self._look_timer)
         node.destroy_subscription(self.subscription)
 
 
