@@ -29,12 +29,12 @@ CAMERA = QoSProfile(depth=1, history=HistoryPolicy.KEEP_LAST, reliability=Reliab
 
 
 TRACE = QoSProfile(
-    depth=500,
+    depth=100,
     history=HistoryPolicy.KEEP_LAST,
     reliability=ReliabilityPolicy.RELIABLE,
     durability=DurabilityPolicy.TRANSIENT_LOCAL,
 )
-"""Each one counts, the first most of all: a recorder that comes within ten seconds of the start has them all."""
+"""Each one counts, the first most of all: a recorder that comes within twenty seconds of the start has them all."""
 
 
 def offered_stream(period_s: float) -> QoSProfile:

@@ -2,7 +2,7 @@
 
 The executor and the watchdog are pure: the same calls in the same order give the same answers, bit for bit. So a
 trace is the list of their calls, each with its arguments (times included: steady seconds, exact) and a digest of its
-result. It goes out as JSON text, one call a message, on ``executor/trace`` and ``watchdog/trace``; a bag that has
+result. It goes out as JSON text, one call a line, on ``executor/trace`` and ``watchdog/trace``; a bag that has
 them can be replayed without ROS (``vla replay``). This module needs no ROS either: it is the format's only home.
 
 A trace begins with a ``start`` record (settings, limits, versions), written at every activation. Floats survive

@@ -82,8 +82,8 @@ def read_traces(bag: Path) -> Traces:
 def _records(reader: AnyReader) -> Iterator[tuple[str, dict[str, Any]]]:
     wanted = [c for c in reader.connections if c.topic.endswith("/trace") and c.msgtype == "std_msgs/msg/String"]
     for connection, _, raw in reader.messages(connections=wanted) if wanted else ():
-        record = json.loads(reader.deserialize(raw, connection.msgtype).data)
-        yield connection.topic.removesuffix("/trace"), record
+        for line in reader.deserialize(raw, connection.msgtype).data.splitlines():
+            yield connection.topic.removesuffix("/trace"), json.loads(line)
 
 
 def sort_records(records: Iterable[tuple[str, dict[str, Any]]]) -> Traces:
