@@ -1,0 +1,1 @@
+"""One HTML page about a recorded run, with everything inside it."""
