@@ -4,8 +4,9 @@ A data sheet says nothing useful about small matrices on a CPU: the rate depends
 ONNX Runtime optimises it, each distinct operator becomes a model of its own, and that model is timed with the engine's
 own settings. The stage itself is never timed: what is predicted is that the whole costs the sum of its parts.
 
-Means, not medians, taken in rounds over all operators: a time slice that another process takes is longer than most
-operators, so a median hides it, and a stage that runs for many slices does not.
+Operators are timed in rounds, all of them in turn. With one thread what counts is CPU time, stretched by how much
+longer the rounds took on the wall: a time slice that another process takes is longer than most operators, so it must be
+shared out among all of them, as it falls on a stage that runs for many slices.
 """
 
 import tempfile
@@ -28,12 +29,16 @@ CHAIN = 65
 
 @dataclass(frozen=True)
 class Timing:
-    """Rounds over all operators: as many as fit in ``seconds``, at least ``least`` and at most ``most``."""
+    """Rounds over all operators: as many as fit in ``seconds``, at least ``least`` and at most ``most``.
+
+    ``cpu_clock``: CPU seconds of the calling thread; None where the work is not done by it alone.
+    """
 
     seconds: float = 0.5
     least: int = 3
     most: int = 20
     clock: Callable[[], float] = time.perf_counter
+    cpu_clock: Callable[[], float] | None = time.thread_time
 
 
 def measured_operators(paths: Iterable[Path], threads: int = 1, timing: Timing | None = None) -> list[list[Operator]]:
@@ -47,7 +52,7 @@ def measured_operators(paths: Iterable[Path], threads: int = 1, timing: Timing |
     """
     runs: dict[object, Run] = {length: _chain(length, threads) for length in (1, CHAIN)}
     graphs = [_Graph(Path(path), threads, runs) for path in paths]
-    seconds = mean_seconds(runs, timing or Timing())
+    seconds = mean_seconds(runs, timing or Timing(cpu_clock=time.thread_time if threads == 1 else None))
     call = seconds[1]
     start = max((seconds[CHAIN] - call) / (CHAIN - 1), 0.0)
     results = []
@@ -64,16 +69,20 @@ def mean_seconds(runs: dict[object, Run], timing: Timing) -> dict[object, float]
     """Return the mean duration of each run, all of them in turn, round by round, after a warm-up round."""
     for run in runs.values():
         run()
-    totals = dict.fromkeys(runs, 0.0)
+    cpu_clock = timing.cpu_clock or timing.clock
+    cpu, wall = dict.fromkeys(runs, 0.0), 0.0
     started = timing.clock()
     rounds = 0
     while rounds < timing.least or (rounds < timing.most and timing.clock() - started < timing.seconds):
         for key, run in runs.items():
-            before = timing.clock()
+            before, cpu_before = timing.clock(), cpu_clock()
             run()
-            totals[key] += timing.clock() - before
+            cpu[key] += cpu_clock() - cpu_before
+            wall += timing.clock() - before
         rounds += 1
-    return {key: total / rounds for key, total in totals.items()}
+    total = sum(cpu.values())
+    stretch = max(1.0, wall / total) if timing.cpu_clock and total > 0 else 1.0
+    return {key: seconds / rounds * stretch for key, seconds in cpu.items()}
 
 
 def session(model: bytes, threads: int, *, optimise: bool = True):

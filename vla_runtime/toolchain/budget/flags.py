@@ -13,6 +13,7 @@ from vla_runtime.toolchain.budget.roofline import Budget, StageBudget
 from vla_runtime.toolchain.budget.stages import canonical
 
 TOLERANCE = 0.005  # half a percent: rounding in published tables
+BUSY = 0.15  # a larger share of the CPU that others take makes a measured prediction doubtful
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,10 @@ def budget_flags(budget: Budget, computer: Computer, memory_bytes: float) -> lis
         if stage.precision == "w4a16" and stage.bound == "compute":
             text = f"{stage.name} is compute-bound and w4a16 computes in fp16: INT4 weights save memory here, no time"
             flags.append(Flag("int4_no_gain", "note", text, stage.name))
+    busy = getattr(computer, "busy_share", 0.0)
+    if busy > BUSY:
+        text = f"other processes took {busy:.0%} of the CPU while this was measured: repeat it on a quiet machine"
+        flags.append(Flag("busy_machine", "warning", text, None, busy))
     if getattr(computer, "caution", ""):
         flags.append(Flag("caution", "note", f"{computer.title}: {computer.caution}"))
     return flags

@@ -30,6 +30,7 @@ class MeasuredComputer:
         bandwidth_bytes_s: of a large copy, read and written bytes together.
         gemm_flop_s: (columns, FLOP/s) of fp32 products INNER x INNER x columns, ascending.
         threads: CPU threads that the products used.
+        busy_share: of the measuring time, what other processes took from this one (one thread only, else 0).
     """
 
     name: str
@@ -40,6 +41,7 @@ class MeasuredComputer:
     memory_gb: float
     cache_mb: float
     efficiency: Efficiency
+    busy_share: float = 0.0
 
     def refusal(self, precision: Precision) -> str | None:
         """Only fp32 and, for its bytes, weight-only INT4 are run by the CPU engine."""
@@ -90,7 +92,11 @@ class MeasuredComputer:
         return points[-1][1]
 
 
-def measure_this(threads: int = 1, clock: Callable[[], float] = time.perf_counter) -> MeasuredComputer:
+def measure_this(
+    threads: int = 1,
+    clock: Callable[[], float] = time.perf_counter,
+    cpu_clock: Callable[[], float] = time.process_time,
+) -> MeasuredComputer:
     """Measure the computer at hand in about 0.2 s.
 
     Args:
@@ -101,11 +107,15 @@ def measure_this(threads: int = 1, clock: Callable[[], float] = time.perf_counte
     """
     if threads < 1:
         raise BudgetError(f"threads must be at least 1, not {threads}")
+    wall, cpu = clock(), cpu_clock()
+    rates = tuple((columns, gemm_rate(columns, threads, clock)) for columns in COLUMNS)
+    wall, cpu = clock() - wall, cpu_clock() - cpu
     return MeasuredComputer(
         name="this",
         title=cpu_model(),
         bandwidth_bytes_s=copy_bandwidth(clock),
-        gemm_flop_s=tuple((columns, gemm_rate(columns, threads, clock)) for columns in COLUMNS),
+        gemm_flop_s=rates,
+        busy_share=max(0.0, 1 - cpu / wall) if threads == 1 and wall > 0 else 0.0,
         threads=threads,
         memory_gb=_memory_gb(),
         cache_mb=_cache_mb(),

@@ -67,8 +67,7 @@ def _bars(result: Report) -> list[tuple[str, dict[str, float], float | None]]:
         return [(label, result.stage_ms, None)]
     if not result.overlay:
         return [(label, result.stage_ms, result.budget.floor_ms)]
-    predicted, measured = (
-        {row.stage: getattr(row, key) for row in result.overlay} for key in ("predicted_ms", "measured_ms")
-    )
+    predicted = {row.stage: row.predicted_ms for row in result.overlay}
+    measured = {row.stage: row.measured_ms for row in result.overlay}
     floor = sum(row.floor_ms for row in result.overlay)
     return [(f"{label}\npredicted", predicted, floor), (f"{label}\nmeasured", measured, floor)]

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from vla_runtime.toolchain.budget.report import Report
 from vla_runtime.toolchain.budget.stages import STAGES
 
+LEGEND = "B batch, M outputs, N tokens, K inputs; *: VLA-Perf counts it, the released code does not run it"
 MARK = {"error": "✗", "warning": "!", "note": "·"}
 STYLE = {"error": "bold red", "warning": "yellow", "note": "dim"}
 
@@ -44,9 +45,9 @@ def overlay_table(result: Report) -> tuple[list[str], list[list[str]]]:
 def operator_tables(result: Report) -> list[tuple[str, list[str], list[list[str]]]]:
     """Return (title, header, rows) for every stage: its operators, the longest first (``--explain``).
 
-    Equal operators of different groups of layers are one row; * marks those that VLA-Perf counts twice.
+    Equal operators of different groups of layers are one row.
     """
-    header = ["operator", "times", "ms", "%", "bound", "GFLOP", "MB", "batch x rows x cols x inner"]
+    header = ["operator", "times", "ms", "%", "bound", "GFLOP", "MB", "B x M x N x K"]
     tables = []
     for stage in result.budget.stages if result.budget else ():
         groups: dict[tuple, list] = {}
@@ -59,7 +60,7 @@ def operator_tables(result: Report) -> list[tuple[str, list[str], list[list[str]
             spent, flop, moved = (sum(getattr(cost, key) for cost in costs) for key in ("ms", "flop", "bytes"))
             share = 100 * spent / stage.roofline_ms if stage.roofline_ms else 0.0
             rows.append([name, str(sum(cost.executions for cost in costs)), f"{spent:.3f}", f"{share:.0f}", bound,
-                         f"{flop / 1e9:.3g}", f"{moved / 1e6:.3g}", shape])  # fmt: skip
+                         _amount(flop / 1e9), _amount(moved / 1e6), shape])  # fmt: skip
         tables.append((f"{stage.name}: {stage.work}, {ms(stage.roofline_ms)} ms of roofline", header, rows))
     return tables
 
@@ -139,6 +140,8 @@ def print_report(result: Report, *, explain: bool = False, console=None) -> None
     for title, header, rows in operator_tables(result) if explain else ():
         console.print(title, style="bold", highlight=False, markup=False)
         _print_table(console, header, rows)
+    if explain and result.budget:
+        console.print(LEGEND, style="dim", highlight=False, markup=False)
     for style, text in sentences(result):
         console.print(text, style=style, highlight=False, markup=False)
     for text in advice_lines(result):
@@ -181,6 +184,10 @@ def markdown(results: Sequence[Report], *, explain: bool = False) -> str:
     lines += [f"- {text}" for _, text in sentences(result)]
     lines += ["", *(f"- {text}" for text in advice_lines(result))]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _amount(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _size(value: float) -> str:

@@ -96,6 +96,7 @@ def report(
     branches, loop = branches or Branches(), loop or Loop()
     budget = subject.budget(computer, modes, unit, efficiency)
     overlay = rows(budget, measured) if measured else []
+    flags = budget_flags(budget, computer, subject.weight_bytes(computer, modes))
     measured_ms = {row.stage: row.measured_ms for row in overlay}
     for row in overlay:  # where there is a measurement, its efficiency replaces the assumed one
         budget = budget.with_efficiency(row.stage, Efficiency(row.efficiency, f"measured: {measured.source}"))
@@ -108,7 +109,6 @@ def report(
         step_ms=stage_ms.get("action", 0.0) / subject.steps,
         name=f"{budget.policy} on {budget.device}",
     )
-    flags = budget_flags(budget, computer, subject.weight_bytes(computer, modes))
     for row in overlay:
         reason = floor_reason(budget.stage(row.stage), bandwidth_of(computer))
         found = below_floor("the measured", row.stage, row.measured_ms, row.floor_ms, reason)

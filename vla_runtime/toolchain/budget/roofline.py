@@ -98,15 +98,12 @@ class Budget:
 
     def with_efficiency(self, name: str, efficiency: Efficiency) -> "Budget":
         """Return the budget with one stage predicted by another efficiency; roofline and floor stay."""
-        return replace(
-            self,
-            stages=tuple(
-                replace(stage, ms=stage.roofline_ms / efficiency.value, efficiency=efficiency)
-                if stage.name == name
-                else stage
-                for stage in self.stages
-            ),
-        )
+        changed = []
+        for stage in self.stages:
+            if stage.name == name:
+                stage = replace(stage, ms=stage.roofline_ms / efficiency.value, efficiency=efficiency)
+            changed.append(stage)
+        return replace(self, stages=tuple(changed))
 
 
 def evaluate(

@@ -1,0 +1,118 @@
+"""The computer at hand: rates from clocks that are given, and operators that are timed one by one."""
+
+import itertools
+
+import pytest
+
+from vla_runtime.toolchain.budget import BudgetError, Subject, parse_precision
+from vla_runtime.toolchain.budget.bundles import measured_stages, read_bundle
+from vla_runtime.toolchain.budget.engine_rates import Timing, mean_seconds, measured_operators
+from vla_runtime.toolchain.budget.flags import budget_flags
+from vla_runtime.toolchain.budget.hardware import Efficiency
+from vla_runtime.toolchain.budget.measure import MeasuredComputer, copy_bandwidth, gemm_rate, measure_this
+from vla_runtime.toolchain.budget.operators import Operator, gemm
+from vla_runtime.toolchain.budget.precision import precision
+from vla_runtime.toolchain.budget.roofline import evaluate
+from vla_runtime.toolchain.budget.stages import Stage
+from vla_runtime.toolchain.tiny_bundle import write_tiny_bundle
+
+FP32 = precision("fp32")
+
+
+def computer(**changes):
+    values = {"name": "this", "title": "a CPU", "bandwidth_bytes_s": 1e10, "gemm_flop_s": ((1, 1e9), (100, 1e11)),
+              "threads": 1, "memory_gb": 8.0, "cache_mb": 1.0, "efficiency": Efficiency(1.0, "measured")}  # fmt: skip
+    return MeasuredComputer(**{**values, **changes})
+
+
+def ticking(step_s: float):
+    counter = itertools.count()
+    return lambda: next(counter) * step_s
+
+
+def test_rates_follow_from_the_clock_that_is_given():
+    assert copy_bandwidth(ticking(0.5), size=8000) == pytest.approx(2 * 8000 / 0.5)
+    assert gemm_rate(2, clock=ticking(0.25)) == pytest.approx(2 * 1024 * 1024 * 2 / 0.25)
+
+
+def test_measure_this_reports_a_busy_machine():
+    quiet = measure_this(clock=ticking(1.0), cpu_clock=ticking(1e9))
+    busy = measure_this(clock=ticking(1.0), cpu_clock=ticking(1e-9))
+    assert quiet.busy_share == 0 and busy.busy_share == pytest.approx(1.0)
+    budget = evaluate("x", [Stage("vision", (gemm("g", 1, 8, 8, 8),))], busy, FP32)
+    assert [flag.code for flag in budget_flags(budget, busy, 0)] == ["busy_machine"]
+    assert quiet.memory_gb > 0 and "cores" in quiet.title
+    with pytest.raises(BudgetError, match="threads must be at least 1, not 0"):
+        measure_this(0)
+
+
+@pytest.mark.parametrize("columns, rate", [(1, 1e9), (10, 1e10), (100, 1e11), (5000, 1e11)])
+def test_the_rate_of_a_product_is_interpolated_by_its_columns(columns, rate):
+    assert computer().rate(gemm("g", 1, 64, columns, 64)) == pytest.approx(rate)
+
+
+def test_a_timed_operator_costs_what_it_cost():
+    this = computer()
+    product = Operator("MatMul", "gemm", 1000, gemm("g", 1, 10, 10, 10).tensors, measured_s=0.004)
+    other = Operator("Softmax", "other", 0, product.tensors, measured_s=0.001)
+    call = Operator("engine call", "other", 0, (), measured_s=0.0005)
+    budget = evaluate("x", [Stage("action", (product, other, call), passes=3)], this, FP32)
+    assert budget.total_ms == pytest.approx(3 * 5.5)
+    assert budget.stage("action").overhead_ms == pytest.approx(1.5)
+    assert [cost.bound for cost in budget.stage("action").operators] == ["compute", "memory", "overhead"]
+    assert budget.floor_ms < budget.total_ms
+
+
+def test_only_what_the_engine_runs_is_predicted():
+    for mode in ("fp16", "int8", "w8a8", "fp8"):
+        with pytest.raises(BudgetError, match="measured in fp32 alone"):
+            evaluate("x", [Stage("vision", (gemm("g", 1, 1, 1, 1),))], computer(), precision(mode))
+
+
+def test_runs_are_timed_in_turn_and_averaged():
+    order = []
+    runs = {name: (lambda name=name: order.append(name)) for name in "ab"}
+    seconds = mean_seconds(runs, Timing(seconds=0.0, least=3, clock=ticking(1.0), cpu_clock=None))
+    assert order == ["a", "b"] * 4, "a warm-up round and three that count"
+    assert set(seconds) == {"a", "b"} and seconds["a"] == seconds["b"]
+
+
+def test_time_that_others_take_is_shared_out_among_all_operators():
+    runs = {"short": lambda: None, "long": lambda: None}
+    cpu = iter([0.0, 1.0, 0.0, 3.0] * 10)  # short takes 1 s of CPU, long 3 s
+    timing = Timing(seconds=0.0, least=2, clock=ticking(4.0), cpu_clock=lambda: next(cpu))
+    seconds = mean_seconds(runs, timing)
+    assert seconds["long"] == pytest.approx(3 * seconds["short"])
+    assert sum(seconds.values()) == pytest.approx(8.0), "two runs of 4 s on the wall in each round"
+
+
+def test_operators_of_the_engines_own_graph(tmp_path):
+    root = write_tiny_bundle(tmp_path / "tiny", width=64)
+    quick = Timing(seconds=0.0, least=1)
+    groups = measured_operators([root / f"{name}.onnx" for name in ("vision", "backbone", "action")], 1, quick)
+    for group in groups:
+        assert all(operator.measured_s is not None and operator.measured_s >= 0 for operator in group)
+        assert group[-1].name == "engine call"
+        assert not {"Reshape", "Unsqueeze"} & {operator.name for operator in group}
+    vision = [operator for operator in groups[0] if operator.macs]
+    assert sum(operator.macs * operator.repeat for operator in vision) == 2 * 16 * 64 * 3 * 64
+    mix = [operator for operator in groups[1] if operator.macs == 49 * 64 * 64]
+    assert len(mix) == 1 and mix[0].elements("weight") == 64 * 64
+
+
+def test_a_measured_bundle_costs_the_sum_of_its_operators(tmp_path):
+    bundle = read_bundle(write_tiny_bundle(tmp_path / "tiny"))
+    stages = measured_stages(bundle, 1)
+    assert [stage.name for stage in stages] == ["vision", "prefill", "action"]
+    this = computer()
+    budget = Subject(bundle=bundle, graphs=tuple(stages)).budget(this, parse_precision("fp32"))
+    for stage, found in zip(stages, budget.stages):
+        expected = sum(operator.measured_s * operator.repeat for operator in stage.operators) * stage.passes
+        assert found.ms == pytest.approx(expected * 1e3)
+
+
+def test_a_stage_that_is_no_onnx_file(tmp_path):
+    root = write_tiny_bundle(tmp_path / "tiny")
+    (root / "vision.onnx").write_bytes(b"nonsense")
+    with pytest.raises(BudgetError, match="vision.onnx"):
+        measured_stages(read_bundle(root), 1)
