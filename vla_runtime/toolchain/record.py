@@ -131,6 +131,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--exclude", default="", metavar="REGEX", help="but not these")
     parser.add_argument("--image-hz", type=float, default=0.0, metavar="HZ",
                         help="at most so many images a second of each camera (default: all)")  # fmt: skip
+    parser.add_argument("--realtime-priority", type=int, default=0, metavar="N",
+                        help="SCHED_FIFO priority, so that a busy machine does not delay the times of arrival that are "
+                        "written (default: 0, normal)")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="do not say what was recorded")
 
 
@@ -139,11 +142,17 @@ def run(args: argparse.Namespace) -> int:
     import rclpy
     from rclpy.executors import ExternalShutdownException
 
+    from vla_runtime.nodes.realtime import request_realtime
+
     for option in (args.topics, args.exclude):
         try:
             re.compile(option)
         except re.error as error:
             raise UserError(f"'{option}' is not a regular expression: {error}") from error
+    # Before DDS makes its threads: they inherit it, and they are what notes the time of arrival.
+    refusal = request_realtime(args.realtime_priority) if args.realtime_priority else ""
+    if refusal and not args.quiet:
+        print(f"vla record: {refusal}", file=sys.stderr)
     rclpy.init(signal_handler_options=rclpy.SignalHandlerOptions.NO)
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     node = rclpy.create_node("vla_record")

@@ -38,7 +38,7 @@ def elapsed_executed(commands: list[Motion], chunks: list[Motion]) -> int:
     ends = {chunk.plan_id: chunk.stamp + chunk.times[-1] for chunk in chunks}
     stale = sum(command.received - command.stamp > PERIOD_S for command in commands)
     used_up = sum(command.stamp > ends[command.plan_id] + 1e-6 for command in commands if command.plan_id in ends)
-    return stale + used_up
+    return int(stale + used_up)
 
 
 def message_faults(commands: list[Motion]) -> int:
@@ -53,7 +53,7 @@ def message_faults(commands: list[Motion]) -> int:
             and np.all(command.velocities[-1] == 0.0)
         )
         faults += not good
-    return faults
+    return int(faults)
 
 
 def limit_violations(commands: list[Motion], limits) -> int:
