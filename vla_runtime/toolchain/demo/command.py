@@ -153,6 +153,7 @@ def _finish(args, out: Path, episodes: list[Episode], extra: dict) -> int:
 
     from vla_runtime.control.limits import Limits
     from vla_runtime.toolchain.demo.summary import figures_of, summary_table
+    from vla_runtime.toolchain.report.command import write_report
     from vla_runtime.toolchain.run_log import read_run
 
     log = read_run(out / "bag", images_every_s=None)
@@ -163,8 +164,11 @@ def _finish(args, out: Path, episodes: list[Episode], extra: dict) -> int:
     (out / "figures.json").write_text(json.dumps(figures, indent=2) + "\n")
     if args.json:
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
+    report = out / "report.html"
+    write_report(out / "bag", report, f"vla demo{f', fault: {args.fault}' if args.fault else ''}")
     if not args.quiet:
         Console().print(summary_table(figures))
+        print(f"report: {report}")
     return 0
 
 
