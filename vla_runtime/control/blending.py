@@ -18,6 +18,7 @@ Joints marked discrete are stepped to the newest plan at once in every mode, and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -36,66 +37,37 @@ class PlanStack:
     """The plans that may still be followed, oldest first. Without ``ensemble``, only the newest is kept."""
 
     def __init__(self, discrete: np.ndarray, ensemble: bool, m: float, most: int, plans: Sequence[GridPlan] = ()):
-        self._discrete, self._ensemble, self._m, self._most = discrete, ensemble, m, most
-        self._plans = list(plans[-most:] if ensemble else plans[-1:])
-
-    @property
-    def plans(self) -> tuple[GridPlan, ...]:
-        """The plans that are kept, oldest first."""
-        return tuple(self._plans)
-
-    @property
-    def newest(self) -> GridPlan | None:
-        """The plan that was taken in last."""
-        return self._plans[-1] if self._plans else None
-
-    @property
-    def alone(self) -> bool:
-        """Whether only one plan is followed."""
-        return len(self._plans) == 1
+        self._discrete, self._m = discrete, m
+        self._most = most if ensemble else 1
+        self.plans = tuple(plans[-self._most :])
 
     def push(self, plan: GridPlan) -> None:
-        """Take in the newest plan."""
-        keep = self._plans[-(self._most - 1) :] if self._ensemble and self._most > 1 else []
-        self._plans = [*keep, plan]
+        """Take in the newest plan; those that end before it begins are dropped."""
+        self.plans = (*(p for p in self.plans if p.last >= plan.first), plan)[-self._most :]
 
     def clear(self) -> None:
         """Forget every plan."""
-        self._plans = []
+        self.plans = ()
 
-    def forget_before(self, k: int) -> None:
-        """Drop older plans that end before grid point ``k``."""
-        if len(self._plans) > 1:
-            self._plans = [p for p in self._plans[:-1] if p.last >= k] + self._plans[-1:]
-
-    def window(self, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return positions and velocities (last - first + 1, n) at these grid points; the newest must cover them."""
-        newest = self._plans[-1]
-        rows = slice(first - newest.first, last - newest.first + 1)
-        if len(self._plans) == 1:
-            return newest.positions[rows], newest.velocities[rows]
-        positions, velocities = newest.positions[rows].copy(), newest.velocities[rows].copy()
-        mixed = ~self._discrete
-        for i, k in enumerate(range(first, last + 1)):
-            covering = [plan for plan in self._plans if plan.first <= k <= plan.last]
-            if len(covering) > 1:
-                weights = ensemble_weights(len(covering), self._m)
-                at = [k - plan.first for plan in covering]
-                positions[i, mixed] = weights @ np.array([p.positions[j, mixed] for p, j in zip(covering, at)])
-                velocities[i, mixed] = weights @ np.array([p.velocities[j, mixed] for p, j in zip(covering, at)])
-        return positions, velocities
-
-    def at(self, t: float, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return position and velocity (n,), (n,) at steady time ``t`` just before grid point ``k``."""
-        position, velocity = self._plans[-1].at(t)
-        covering = [plan for plan in self._plans if plan.t0 <= t and k <= plan.last]
-        if len(covering) > 1:
-            weights = ensemble_weights(len(covering), self._m)
-            mixed = ~self._discrete
-            both = [plan.at(t) for plan in covering]
-            position[mixed] = weights @ np.array([p[mixed] for p, _ in both])
-            velocity[mixed] = weights @ np.array([v[mixed] for _, v in both])
-        return position, velocity
+    def followed(self) -> GridPlan:
+        """Return what is followed: the newest plan, averaged at each of its points with those that cover it too."""
+        newest = self.plans[-1]
+        if len(self.plans) == 1:
+            return newest
+        count, total = np.zeros((len(newest.positions), 1)), np.zeros((len(newest.positions), 1))
+        positions, velocities = np.zeros_like(newest.positions), np.zeros_like(newest.velocities)
+        for plan in self.plans:
+            first, last = max(plan.first, newest.first), min(plan.last, newest.last)
+            here = slice(first - newest.first, last - newest.first + 1)
+            there = slice(first - plan.first, last - plan.first + 1)
+            weight = np.exp(-self._m * count[here])  # i counts the plans that cover the point, oldest first
+            positions[here] += weight * plan.positions[there]
+            velocities[here] += weight * plan.velocities[there]
+            total[here] += weight
+            count[here] += 1
+        positions = np.where(self._discrete, newest.positions, positions / total)
+        velocities = np.where(self._discrete, newest.velocities, velocities / total)
+        return replace(newest, positions=positions, velocities=velocities)
 
 
 class Fade:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,8 +10,8 @@ from vla_runtime.control.blending import Fade, PlanStack, fade_durations
 from vla_runtime.control.executor_settings import ExecutorSettings
 from vla_runtime.control.latency import Rolling
 from vla_runtime.control.limits import Limits
-from vla_runtime.control.resample import Grid, GridPlan
-from vla_runtime.control.tracking import Course, Tracker
+from vla_runtime.control.resample import GridPlan, cubic_at
+from vla_runtime.control.tracking import Course, Survey, Tracker
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,9 @@ class Navigator:
         self._tracker = Tracker(limits, settings.period_s)
         self._stack = PlanStack(limits.discrete, False, 0.0, 1)
         self._stretch: Stretch | None = None
-        self._fade: Fade | None = None
+        self._plan: GridPlan | None = None  # what is followed, without a fade
+        self._bare: Survey | None = None  # the same, looked at
+        self._faded: Survey | None = None  # with the fade
         self._taking_over = False
         self.seams = Rolling(500)
         self.retune(settings)
@@ -52,18 +54,14 @@ class Navigator:
     @property
     def newest(self) -> GridPlan | None:
         """The plan that took over last."""
-        return self._stack.newest
+        return self._stack.plans[-1] if self._stack.plans else None
 
     def retune(self, settings: ExecutorSettings) -> None:
-        """Go on with other settings."""
+        """Go on with other settings; blending changes with the next plan."""
         self._settings = settings
-        self._stack = PlanStack(
-            self._limits.discrete,
-            settings.blend == "ensemble",
-            settings.ensemble_m,
-            settings.ensemble_plans,
-            self._stack.plans,
-        )
+        ensemble = settings.blend == "ensemble"
+        plans = self._stack.plans
+        self._stack = PlanStack(self._limits.discrete, ensemble, settings.ensemble_m, settings.ensemble_plans, plans)
         at_once = self._limits.discrete | (settings.blend == "cut")
         self._forward = np.where(at_once, np.inf, settings.still_speed)
         self._reach = self._limits.acceleration * np.where(at_once, 1.0, settings.catch_up_ratio)
@@ -72,73 +70,82 @@ class Navigator:
     def clear(self) -> None:
         """Forget the plans and the stretch."""
         self._stack.clear()
-        self._stretch = self._fade = None
+        self._stretch = self._plan = self._bare = self._faded = None
         self._taking_over = False
 
     def take(self, plan: GridPlan) -> None:
         """Let this plan take over at the next tick."""
-        free = self._tracker.free(plan.grid.period, plan.positions, plan.velocities)
-        self._stack.push(replace(plan, free=free))
+        self._stack.push(plan)
+        self._plan = plan = self._stack.followed()
+        times = plan.grid.period * np.arange(len(plan.positions))
+        v = plan.velocities
+        self._bare = self._faded = self._tracker.survey(times, plan.positions, v, v, self._forward)
         self._taking_over = True
 
     def stretch(
-        self, now: float, position: np.ndarray, velocity: np.ndarray, grid: Grid, first: int, last: int, ours: bool
+        self, now: float, position: np.ndarray, velocity: np.ndarray, first: int, last: int, ours: bool
     ) -> Stretch:
-        """Return a stretch that covers the grid points ``first`` ... ``last``.
+        """Return a stretch that covers the grid points ``first`` ... ``last``, all of them points of the plan.
 
         ``position``, ``velocity`` (n,): where the arm is being driven at ``now``; ``ours``: by what was said at the
         last tick, so that the last stretch leads there.
         """
         old = self._stretch
         # Where a grid point is too near to be sent, the curve between the others is another one.
-        stands = ours and old is not None and not self._taking_over and old.first <= first == grid.at_or_after(now)
-        if not stands or not first <= old.last <= last:
-            self._stretch = self._begin(now, position, velocity, grid, first, last, ours)
+        stands = ours and old is not None and not self._taking_over and first == self._plan.grid.at_or_after(now)
+        if not stands or not old.first <= first <= old.last <= last:
+            self._stretch = self._begin(now, position, velocity, first, last, ours)
         elif old.last < last:
-            self._stretch = self._lengthen(old, grid, first, last)
+            self._stretch = self._lengthen(old, first, last)
         return self._stretch
 
-    def _begin(self, now, position, velocity, grid: Grid, first: int, last: int, ours: bool) -> Stretch:
-        at_p, at_v = self._stack.at(now, first)
+    def _begin(self, now, position, velocity, first: int, last: int, ours: bool) -> Stretch:
+        plan, row = self._plan, first - self._plan.first
+        fade, until = None, last
         if self._taking_over or not ours:
-            offset, rate = position - at_p, velocity - at_v
-            seconds = self._settings.takeover_s
-            if self._taking_over:
-                self.seams.add(float(np.abs(np.where(self._limits.discrete, 0.0, offset)).max()))
-            if seconds > 0.0:
-                durations = fade_durations(offset, rate, seconds, self._reach, self._limits.velocity)
-                self._fade = Fade(now, offset, rate, np.where(self._limits.discrete, 0.0, durations))
-            else:
-                self._fade = None
-            self._taking_over = False
-        times = np.array([now, *(grid.time(k) for k in range(first, last + 1))])
-        plan_p, plan_v = self._stack.window(first, last)
-        plan_p, plan_v = np.concatenate((at_p[None, :], plan_p)), np.concatenate((at_v[None, :], plan_v))
-        return Stretch(first, self._follow(position, velocity, times, plan_p, plan_v))
+            fade = self._fade(now, position, velocity)
+            self._faded, self._taking_over = self._bare, False
+            if fade is not None:
+                until = min(max(last, plan.grid.at_or_after(fade.end)), plan.last)
+        rows = slice(row, row + until - first + 1)
+        source = self._bare if fade is not None else self._faded
+        at = (now - plan.grid.origin) / plan.grid.period - plan.first
+        at_p, at_v = cubic_at(at, plan.grid.period, source.positions, source.velocities)
+        times = np.concatenate(([now], plan.grid.origin + plan.grid.period * np.arange(first, until + 1)))
+        positions = np.concatenate((at_p[None, :], source.positions[rows]))
+        velocities = np.concatenate((at_v[None, :], source.velocities[rows]))
+        direction = velocities
+        if fade is not None:
+            added, rate = fade.at(times)
+            positions, velocities = positions + added, velocities + rate
+        survey = self._tracker.survey(times, positions, velocities, direction, self._forward)
+        if fade is not None:
+            self._faded = self._bare.patched(row, survey.since(1))
+        return Stretch(first, self._tracker.follow(position, velocity, survey, 0, last - first + 1, self._reach))
 
-    def _lengthen(self, old: Stretch, grid: Grid, first: int, last: int) -> Stretch:
-        self._stack.forget_before(first)
-        plan_p, plan_v = self._stack.window(old.last, last)
-        begins, newest, course = grid.time(old.last), self._stack.newest, old.course
-        fading = self._fade is not None and begins < self._fade.end
-        row = old.last - newest.first
-        if course.on_plan and not fading and self._stack.alone and newest.free[row : row + last - old.last].all():
-            # On the plan, and the plan may be taken as it is. The acceleration at its end is the cubic's.
-            h = grid.period
-            slope = (plan_p[-1] - plan_p[-2]) / h
-            acceleration = (2.0 * plan_v[-2] + 4.0 * plan_v[-1] - 6.0 * slope) / h
-            more = Course(plan_p[1:], plan_v[1:], acceleration, True)
-        else:
-            times = np.array([grid.time(k) for k in range(old.last, last + 1)])
-            more = self._follow(course.positions[-1], course.velocities[-1], times, plan_p, plan_v)
-        kept = max(first - old.first, 0)
+    def _fade(self, now, position, velocity) -> Fade | None:
+        plan_p, plan_v = self._plan.at(now)
+        offset, rate = position - plan_p, velocity - plan_v
+        if self._taking_over:
+            self.seams.add(float(np.abs(np.where(self._limits.discrete, 0.0, offset)).max()))
+        seconds = self._settings.takeover_s
+        if seconds <= 0.0:
+            return None
+        durations = fade_durations(offset, rate, seconds, self._reach, self._limits.velocity)
+        return Fade(now, offset, rate, np.where(self._limits.discrete, 0.0, durations))
+
+    def _lengthen(self, old: Stretch, first: int, last: int) -> Stretch:
+        course, row = old.course, old.last - self._plan.first
+        more = self._tracker.follow(
+            course.positions[-1],
+            course.velocities[-1],
+            self._faded,
+            row,
+            row + last - old.last,
+            self._reach,
+            course.on_plan,
+        )
+        kept = first - old.first
         positions = np.concatenate((course.positions[kept:], more.positions))
         velocities = np.concatenate((course.velocities[kept:], more.velocities))
-        return Stretch(old.first + kept, Course(positions, velocities, more.acceleration, more.on_plan))
-
-    def _follow(self, p, v, times, plan_p, plan_v) -> Course:
-        direction = plan_v
-        if self._fade is not None and times[0] < self._fade.end:
-            added, rate = self._fade.at(times)
-            plan_p, plan_v = plan_p + added, plan_v + rate
-        return self._tracker.follow(p, v, times, plan_p, plan_v, self._reach, self._forward, direction)
+        return Stretch(first, Course(positions, velocities, more.acceleration, more.on_plan))

@@ -194,7 +194,7 @@ class Executor:
         if first > last:
             return None
         ours = state.source is not None and state.source is self._last
-        stretch = self._navigator.stretch(now, state.position, state.velocity, grid, first, last, ours)
+        stretch = self._navigator.stretch(now, state.position, state.velocity, first, last, ours)
         window, speeds = stretch.rows(first, last)
         stop = brake(window[-1], speeds[-1], stretch.course.acceleration, self.limits, self.settings.period_s)
         on_grid = grid.origin - now + grid.period * np.arange(first, last + 1)

@@ -37,8 +37,7 @@ class GridPlan:
     """A plan on the control grid: row i belongs to grid point ``first + i``. Positions, velocities (m, n), m >= 1.
 
     ``t0`` and ``end``: steady seconds of the first and the last waypoint; ``plan_id``: the request it answered;
-    ``dt`` s and ``horizon``: the policy's step and its number of waypoints; ``free`` (m-1,): the steps between rows
-    that keep every limit as they are (none where it was not looked at).
+    ``dt`` s and ``horizon``: the policy's step and its number of waypoints.
     """
 
     plan_id: str
@@ -50,7 +49,6 @@ class GridPlan:
     first: int
     positions: np.ndarray
     velocities: np.ndarray
-    free: np.ndarray | None = None
 
     @property
     def last(self) -> int:
@@ -59,17 +57,25 @@ class GridPlan:
 
     def at(self, t: float) -> tuple[np.ndarray, np.ndarray]:
         """Position and velocity (n,), (n,) at steady time ``t``: the cubic between grid points, lines outside."""
-        s = (t - self.grid.origin) / self.grid.period - self.first
-        i = min(max(math.floor(s), 0), len(self.positions) - 1)
-        h, u = self.grid.period, s - i
-        p0, v0 = self.positions[i], self.velocities[i]
-        if u < 0.0 or i == len(self.positions) - 1:
-            return p0 + (u * h) * v0, v0.copy()
-        p1, v1 = self.positions[i + 1], self.velocities[i + 1]
-        jump = p1 - p0
-        a = 3.0 * jump - h * (2.0 * v0 + v1)
-        b = h * (v0 + v1) - 2.0 * jump
-        return p0 + u * (h * v0 + u * (a + u * b)), v0 + (u / h) * (2.0 * a + 3.0 * u * b)
+        return cubic_at(
+            (t - self.grid.origin) / self.grid.period - self.first, self.grid.period, self.positions, self.velocities
+        )
+
+
+def cubic_at(
+    row: float, period_s: float, positions: np.ndarray, velocities: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Position and velocity (n,), (n,) at a fractional ``row`` of points (m, n) a period apart; lines outside."""
+    i = min(max(math.floor(row), 0), len(positions) - 1)
+    h, u = period_s, row - i
+    p0, v0 = positions[i], velocities[i]
+    if u < 0.0 or i == len(positions) - 1:
+        return p0 + (u * h) * v0, v0.copy()
+    p1, v1 = positions[i + 1], velocities[i + 1]
+    jump = p1 - p0
+    a = 3.0 * jump - h * (2.0 * v0 + v1)
+    b = h * (v0 + v1) - 2.0 * jump
+    return p0 + u * (h * v0 + u * (a + u * b)), v0 + (u / h) * (2.0 * a + 3.0 * u * b)
 
 
 def resample(plan_id: str, t0: float, dt: float, positions: np.ndarray, grid: Grid) -> GridPlan | None:

@@ -21,6 +21,7 @@ from vla_runtime.control.limits import Limits
 _BISECTIONS = 14
 _SPARE = 0.25
 """Of the acceleration limit: what works off an offset even where the plan itself takes all there is."""
+_TOLERANCE = 1.0 + 1e-9
 _SAME_PLACE, _SAME_SPEED = 1e-10, 1e-8
 """A state this near to the plan is on it; to be set onto it costs less than a thousandth of any real limit."""
 
@@ -38,6 +39,47 @@ class Course:
     on_plan: bool
 
 
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """A plan's rows (m+1) and the m steps between them, looked at before they are followed.
+
+    ``steps`` (m,) s; ``positions``, ``velocities`` (m+1, n); ``feed_in``, ``feed_out`` (m, n): acceleration at the
+    start and the end of each step, a cubic; ``ahead`` (m, n): 1 or -1 where a joint must not move the other way;
+    ``free`` (m, n): the step keeps every limit as it is; ``near`` (n,): the joint comes near a position limit.
+    """
+
+    steps: np.ndarray
+    positions: np.ndarray
+    velocities: np.ndarray
+    feed_in: np.ndarray
+    feed_out: np.ndarray
+    ahead: np.ndarray
+    free: np.ndarray
+    near: np.ndarray
+
+    def patched(self, row: int, other: Survey) -> Survey:
+        """Return a copy whose rows from ``row`` on, and the steps between them, are those of ``other``."""
+        rows, steps = slice(row, row + len(other.positions)), slice(row, row + len(other.steps))
+        copy = {}
+        for name in ("steps", "positions", "velocities", "feed_in", "feed_out", "ahead", "free"):
+            copy[name] = getattr(self, name).copy()
+            copy[name][rows if name in ("positions", "velocities") else steps] = getattr(other, name)
+        return Survey(**copy, near=self.near | other.near)
+
+    def since(self, row: int) -> Survey:
+        """Return the rows from ``row`` on."""
+        return Survey(
+            self.steps[row:],
+            self.positions[row:],
+            self.velocities[row:],
+            self.feed_in[row:],
+            self.feed_out[row:],
+            self.ahead[row:],
+            self.free[row:],
+            self.near,
+        )
+
+
 class Tracker:
     """Follows plans for joints with these limits; the stop that must stay possible is on a grid of ``brake_step_s``."""
 
@@ -52,75 +94,89 @@ class Tracker:
             [stopping_distance(v, a, a, j, brake_step_s) for v, a, j in zip(self._fastest, self._most, self._jerk)]
         )
 
+    def survey(
+        self,
+        times: np.ndarray,
+        positions: np.ndarray,
+        velocities: np.ndarray,
+        direction: np.ndarray,
+        forward: np.ndarray,
+    ) -> Survey:
+        """Look at a plan's steps before they are followed.
+
+        ``times`` (m+1,) s; ``positions``, ``velocities`` (m+1, n): what is followed, at these times; ``direction``
+        (m+1, n): velocities that say which way the plan itself goes (without what a blend adds): a joint does not move
+        against it where it is faster than ``forward`` (n,) (inf: never mind).
+        """
+        limits = self._limits
+        h = (times[1:] - times[:-1])[:, None]
+        slope = (positions[1:] - positions[:-1]) / h
+        v0, v1 = velocities[:-1], velocities[1:]
+        feed_in = (6.0 * slope - 4.0 * v0 - 2.0 * v1) / h
+        feed_out = (2.0 * v0 + 4.0 * v1 - 6.0 * slope) / h
+        bend = (0.125 * h) * np.abs(feed_out - feed_in)  # how far the velocity may leave its chord within a step
+        # Which way a joint must not leave during the step: the plan's own, where it is fast enough at both ends.
+        d0, d1 = direction[:-1], direction[1:]
+        fast = (np.minimum(np.abs(d0), np.abs(d1)) > forward) & (d0 * d1 > 0.0)
+        ahead = np.sign(d0) * fast
+        low, high = np.minimum(v0, v1) - bend, np.maximum(v0, v1) + bend
+        free = np.maximum(np.abs(feed_in), np.abs(feed_out)) <= limits.acceleration * _TOLERANCE
+        free &= np.maximum(high, -low) <= limits.velocity * _TOLERANCE
+        free &= np.minimum(ahead * low, ahead * high) >= 0.0
+        close = np.minimum(limits.upper - positions[1:], positions[1:] - limits.lower) < self._far
+        near = close.any(axis=0)
+        if near.any():
+            for i, j in np.argwhere(close & (v1 != 0.0)).tolist():
+                if self._too_near(j, float(positions[i + 1, j]), float(v1[i, j]), float(feed_out[i, j])):
+                    free[i, j] = False
+        return Survey(h[:, 0], positions, velocities, feed_in, feed_out, ahead, free, near)
+
     def follow(
         self,
         position: np.ndarray,
         velocity: np.ndarray,
-        times: np.ndarray,
-        plan_positions: np.ndarray,
-        plan_velocities: np.ndarray,
+        plan: Survey,
+        first: int,
+        last: int,
         reach: np.ndarray,
-        forward: np.ndarray,
-        direction: np.ndarray,
+        on_plan: bool = False,
     ) -> Course:
-        """Follow a plan from a state.
+        """Follow a plan from ``position``, ``velocity`` (n,) at its row ``first`` to its row ``last``.
 
-        ``position``, ``velocity`` (n,): the state at ``times[0]``; ``times`` (m+1,) s; ``plan_positions``,
-        ``plan_velocities`` (m+1, n): what is followed, at these times; ``reach`` (n,): acceleration relative to the
-        plan with which an offset is worked off; ``direction`` (m+1, n): velocities that say which way the plan itself
-        goes (without what a blend adds); a joint does not move against it where it is faster than ``forward`` (n,)
-        (inf: never mind).
+        ``reach`` (n,): acceleration relative to the plan with which an offset is worked off; ``on_plan``: the state is
+        known to be the plan's own.
         """
-        segments = _Segments(times, plan_positions, plan_velocities, direction, forward)
-        free, near = self._free(segments)
-        offset, rate = position - plan_positions[0], velocity - plan_velocities[0]
-        on = free.all(axis=0) & (np.abs(offset) <= _SAME_PLACE) & (np.abs(rate) <= _SAME_SPEED)
-        positions, velocities = plan_positions[1:].copy(), plan_velocities[1:].copy()
-        acceleration = segments.feed_out[-1].copy()
-        on_plan = True
-        for j in np.flatnonzero(~on).tolist():
-            positions[:, j], velocities[:, j], acceleration[j], arrived = self._lead(
-                j, float(position[j]), float(velocity[j]), segments, free[:, j].tolist(), bool(near[j]), float(reach[j])
-            )
-            on_plan &= arrived
-        return Course(positions, velocities, acceleration, on_plan)
-
-    def free(self, period_s: float, positions: np.ndarray, velocities: np.ndarray) -> np.ndarray:
-        """Say which steps of a plan on a grid keep every limit as they are: (m-1,) bool for m points."""
-        if len(positions) < 2:
-            return np.zeros(0, bool)
-        times = period_s * np.arange(len(positions))
-        never = np.full(positions.shape[1], np.inf)
-        return self._free(_Segments(times, positions, velocities, velocities, never))[0].all(axis=1)
-
-    def _free(self, s: _Segments) -> tuple[np.ndarray, np.ndarray]:
-        """Say which steps (m, n) may be taken as planned, and which joints (n,) come near a position limit."""
-        limits = self._limits
-        v = s.velocities
-        low, high = np.minimum(v[:-1], v[1:]), np.maximum(v[:-1], v[1:])
-        bend = s.bend
-        free = np.maximum(np.abs(s.feed_in), np.abs(s.feed_out)) <= limits.acceleration * (1.0 + 1e-9)
-        free &= np.maximum(high, -low) + bend <= limits.velocity * (1.0 + 1e-9)
-        free &= (s.ahead == 0.0) | (np.where(s.ahead > 0.0, low, -high) >= bend)
-        room = np.minimum(limits.upper - s.positions[1:], s.positions[1:] - limits.lower)
-        close = room < self._far
-        for i, j in np.argwhere(close & (v[1:] != 0.0)).tolist():
-            if self._too_near(j, float(s.positions[i + 1, j]), float(v[i + 1, j]), float(s.feed_out[i, j])):
-                free[i, j] = False
-        return free, close.any(axis=0)
+        if on_plan and plan.free[first:last].all():
+            rows = slice(first + 1, last + 1)
+            return Course(plan.positions[rows], plan.velocities[rows], plan.feed_out[last - 1], True)
+        on = (np.abs(position - plan.positions[first]) <= _SAME_PLACE) & plan.free[first:last].all(axis=0)
+        on &= np.abs(velocity - plan.velocities[first]) <= _SAME_SPEED
+        positions, velocities = plan.positions[first + 1 : last + 1], plan.velocities[first + 1 : last + 1]
+        acceleration = plan.feed_out[last - 1]
+        arrived_all = True
+        if not on.all():
+            positions, velocities, acceleration = positions.copy(), velocities.copy(), acceleration.copy()
+            for j in np.flatnonzero(~on).tolist():
+                positions[:, j], velocities[:, j], acceleration[j], arrived = self._lead(
+                    j, float(position[j]), float(velocity[j]), plan, slice(first, last + 1), float(reach[j])
+                )
+                arrived_all &= arrived
+        return Course(positions, velocities, acceleration, arrived_all)
 
     def _lead(
-        self, j: int, p: float, v: float, s: _Segments, free: list[bool], near: bool, reach: float
+        self, j: int, p: float, v: float, plan: Survey, rows: slice, reach: float
     ) -> tuple[list[float], list[float], float, bool]:
         """Step joint ``j`` along its plan: (positions, velocities, acceleration at the end, on the plan at the end)."""
         most, fastest = self._most[j], self._fastest[j]
-        plan_p, plan_v = s.positions[:, j].tolist(), s.velocities[:, j].tolist()
-        feed_in, feed_out, ahead = s.feed_in[:, j].tolist(), s.feed_out[:, j].tolist(), s.ahead[:, j].tolist()
+        plan_p, plan_v = plan.positions[rows, j].tolist(), plan.velocities[rows, j].tolist()
+        steps = slice(rows.start, rows.stop - 1)
+        feed_in, feed_out = plan.feed_in[steps, j].tolist(), plan.feed_out[steps, j].tolist()
+        ahead, free = plan.ahead[steps, j].tolist(), plan.free[steps, j].tolist()
         reach = min(reach, max(most - max(map(abs, (*feed_in, *feed_out))), _SPARE * most))
         # A joint far from its plan may come near a limit that the plan keeps away from.
-        near = near or min(self._upper[j] - p, p - self._lower[j]) < self._far[j]
+        near = plan.near[j] or min(self._upper[j] - p, p - self._lower[j]) < self._far[j]
         positions, velocities, a1, arrived = [], [], 0.0, False
-        for k, h in enumerate(s.steps):
+        for k, h in enumerate(plan.steps[steps].tolist()):
             offset, rate = p - plan_p[k], v - plan_v[k]
             arrived = free[k] and abs(offset) <= _SAME_PLACE and abs(rate) <= _SAME_SPEED
             if arrived:
@@ -177,24 +233,6 @@ class Tracker:
             else:
                 good = middle
         return good
-
-
-class _Segments:
-    """The steps of a plan between given times, as cubics: acceleration at each step's start and end, and so on."""
-
-    def __init__(self, times, positions, velocities, direction, forward):
-        self.positions, self.velocities = positions, velocities
-        widths = times[1:] - times[:-1]
-        self.steps = widths.tolist()
-        h = widths[:, None]
-        slope = (positions[1:] - positions[:-1]) / h
-        v0, v1 = velocities[:-1], velocities[1:]
-        self.feed_in = (6.0 * slope - 4.0 * v0 - 2.0 * v1) / h
-        self.feed_out = (2.0 * v0 + 4.0 * v1 - 6.0 * slope) / h
-        self.bend = (0.125 * h) * np.abs(self.feed_out - self.feed_in)
-        d0, d1 = direction[:-1], direction[1:]
-        # Which way a joint must not leave during the step: the plan's own, where it is fast enough at both ends.
-        self.ahead = np.where(np.minimum(np.abs(d0), np.abs(d1)) > forward, np.sign(d0 + d1), 0.0) * (d0 * d1 > 0.0)
 
 
 def _clip(value: float, most: float) -> float:
