@@ -63,5 +63,6 @@ def test_time_in_state_and_transitions():
 
 
 def test_inference_percentiles_add_the_stages():
-    run = RunLog(latency=[(0.1 * i, {"vision": 10.0, "backbone": 5.0, "action": float(i)}) for i in range(101)])
+    stages = {"vision": 10.0, "backbone": 5.0, "wait": 30.0, "observation_age": 40.0, "total": 99.0}
+    run = RunLog(latency=[(0.1 * i, {**stages, "action": float(i)}) for i in range(101)])
     assert figures.inference_ms(run) == pytest.approx({"p50": 65.0, "p95": 110.0, "p99": 114.0, "max": 115.0})

@@ -7,7 +7,8 @@ import numpy as np
 from vla_runtime.toolchain.run_log import Motion, RunLog
 
 PERIOD_S = 0.02
-DRIVEN_BY_POLICY = {"NOMINAL", "COASTING"}
+NOT_COMPUTED = {"wait", "observation_age", "total"}
+"""What `policy/latency` carries besides the policy's own stages."""
 
 
 def stream_figures(commands: list[Motion]) -> dict[str, float]:
@@ -95,8 +96,8 @@ def transitions(run: RunLog) -> list[tuple[float, str, str]]:
 
 
 def inference_ms(run: RunLog) -> dict[str, float]:
-    """Percentiles of the time from observation to actions, all stages together, in ms."""
-    totals = [sum(value for stage, value in stages.items() if stage != "total") for _, stages in run.latency]
+    """Percentiles of the time that computing a chunk takes, all stages together, in ms (without waiting for a frame)."""
+    totals = [sum(ms for stage, ms in stages.items() if stage not in NOT_COMPUTED) for _, stages in run.latency]
     if not totals:
         return {"p50": 0.0, "p95": 0.0, "p99": 0.0, "max": 0.0}
     p50, p95, p99 = np.percentile(totals, [50, 95, 99])
