@@ -96,7 +96,7 @@ def transitions(run: RunLog) -> list[tuple[float, str, str]]:
 
 
 def inference_ms(run: RunLog) -> dict[str, float]:
-    """Percentiles of the time that computing a chunk takes, all stages together, in ms (without waiting for a frame)."""
+    """Percentiles of the time that computing a chunk takes, all stages together, in ms; waiting is left out."""
     totals = [sum(ms for stage, ms in stages.items() if stage not in NOT_COMPUTED) for _, stages in run.latency]
     if not totals:
         return {"p50": 0.0, "p95": 0.0, "p99": 0.0, "max": 0.0}
