@@ -53,8 +53,8 @@ def everything(context: LaunchContext) -> list[Action]:
             "log_level": value("log_level"),
         }.items(),
     )
-    # The arm last: launch ends what it started in the order of starting, and the stop trajectory needs a controller.
-    return [runtime, robot]
+    # The arm first: launch ends what it started last to first, and the stop trajectory needs a controller.
+    return [robot, runtime]
 
 
 def generate_launch_description() -> LaunchDescription:
