@@ -64,7 +64,7 @@ class Arm:
         self.step(max(0, round((t - self.time_s) / PHYSICS_STEP_S)))
 
     def drive(self, q: Sequence[float], duration_s: float = 0.02) -> None:
-        """Move the targets in a straight line from where they are to ``q`` over ``duration_s``, stepping the physics."""
+        """Move the targets in a straight line to ``q`` over ``duration_s``, stepping the physics."""
         start, goal, steps = self.targets, np.asarray(q, dtype=float), round(duration_s / PHYSICS_STEP_S)
         for k in range(2, steps + 2, 2):
             self.set_targets(start + (goal - start) * min(1.0, k / steps))
@@ -120,6 +120,14 @@ class Arm:
                 if pad in touched and cube in cubes:
                     touched[pad].add(cubes[cube])
         return touched[pads[0]] & touched[pads[1]]
+
+    def project(self, camera: str, point: np.ndarray) -> tuple[float, float, bool]:
+        """Return where ``point`` (3,) m appears (fractions of width and height) and whether the picture has it."""
+        k = self.model.camera(camera).id
+        x, y, z = self.data.cam_xmat[k].reshape(3, 3).T @ (np.asarray(point) - self.data.cam_xpos[k])
+        scale = 0.5 / np.tan(np.radians(self.model.cam_fovy[k]) / 2) / max(-z, 1e-6)
+        u, v = 0.5 + x * scale, 0.5 - y * scale
+        return float(u), float(v), bool(z < -0.01 and 0 < u < 1 and 0 < v < 1)
 
     def render(self, camera: str, width: int = 96, height: int = 96) -> np.ndarray:
         """Take a picture: (height, width, 3) uint8 RGB. KeyError for a camera that the scene lacks."""

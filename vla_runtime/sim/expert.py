@@ -1,17 +1,18 @@
 """The scripted expert: from any state of the arm, the smooth commands that end with the named cube in the air.
 
-It knows the cubes' true poses. Each plan is a row of legs; each leg is a jerk-limited motion (Ruckig) from where the last
-one ended, at limits well below the robot's (``config/robots/so101_sim.yaml``), so that demonstrations are smooth.
+It knows the cubes' true poses. Each plan is a row of legs; each leg is a jerk-limited motion (Ruckig) from where the
+last one ended, at limits well below the robot's (``config/robots/so101_sim.yaml``), so that demonstrations are smooth.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 
 import numpy as np
-from ruckig import InputParameter, Result, Ruckig, Trajectory
+from ruckig import InputParameter, Result, Ruckig, RuckigError, Trajectory
 
-from vla_runtime.sim.kinematics import Unreachable, forward, inverse
+from vla_runtime.sim.kinematics import UnreachableError, forward, inverse
 from vla_runtime.sim.scene import GRIPPER_CLOSED, GRIPPER_OPEN, YAW_RAD
 
 TICK_S = 0.02
@@ -34,7 +35,7 @@ class Motion:
 
 
 def jaw_yaw(x: float, y: float, yaw: float, pan_x: float = 0.0388353) -> float:
-    """Return the jaws' yaw for a cube: along its faces, the turn nearest to the arm's own bearing, at most YAW_RAD off."""
+    """Return the jaws' yaw for a cube: along its faces, near the arm's bearing, at most YAW_RAD off it."""
     bearing = float(np.arctan2(y, x - pan_x))
     quarter = np.pi / 2
     off = (yaw - bearing + quarter / 2) % quarter - quarter / 2
@@ -48,20 +49,23 @@ class Expert:
         self.tick_s = tick_s
         self._otg = Ruckig(6)
 
-    def plan(self, start: Motion, measured: np.ndarray, cube: np.ndarray, held: bool) -> np.ndarray:
-        """Return commands (T, 6), rad, one per tick; row 0 is the state that holds one tick after ``start``.
+    def plan(
+        self, start: Motion, measured: np.ndarray, cube: np.ndarray, held: bool, other_held: bool = False
+    ) -> Motion:
+        """Return the motion to come, each part (T, 6), one row per tick; row 0 holds one tick after ``start``.
 
-        ``measured`` (6,): measured joints; ``cube``: x, y, z, yaw of the one to lift; ``held``: both pads touch it.
-        Raises Unreachable when the cube has been pushed out of reach.
+        ``measured`` (6,): measured joints; ``cube``: x, y, z, yaw of the one to lift; ``held``: both pads touch it;
+        ``other_held``: they touch another one. Raises UnreachableError when the cube has been pushed out of reach.
         """
-        rows: list[np.ndarray] = []
+        rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         motion = start
-        for goal, pass_by in self._goals(start, measured, cube, held):
-            motion = self._leg(motion, goal, pass_by, rows)
-        return np.array(rows)
+        for goal, pass_by in self._goals(start, measured, cube, held, other_held):
+            motion = self.leg(motion, goal, pass_by, rows)
+        q, v, a = (np.array(part) for part in zip(*rows, strict=True))
+        return Motion(q, v, a)
 
     def _goals(
-        self, start: Motion, measured: np.ndarray, cube: np.ndarray, held: bool
+        self, start: Motion, measured: np.ndarray, cube: np.ndarray, held: bool, other_held: bool
     ) -> list[tuple[np.ndarray, float]]:
         """List (joint goal (6,), how near is near enough to turn to the next, rad; 0 = come to rest there)."""
         x, y, _, cube_yaw = (float(v) for v in cube)
@@ -90,6 +94,12 @@ class Expert:
         funnel = 0.007 + 0.18 * max(0.0, height)
         if wide and height < 0.075 and np.hypot(along, across) < funnel and turn < 0.25:
             return [(grasp, 0.0), (shut, 0.0), *lift]
+        if other_held and gripper > HOLDING:
+            let_go = start.q.copy()
+            let_go[5] = GRIPPER_OPEN
+            up = let_go.copy()
+            up[:5] = self._above(tool, jaws)
+            return [(let_go, 0.0), (up, 0.10), (hover, 0.05), (grasp, 0.0), (shut, 0.0), *lift]
         if tool[2] < CLEAR_Z and np.hypot(*error) > 0.012:
             # Straight up first: the jaws may be beside a cube.
             up = start.q.copy()
@@ -103,9 +113,9 @@ class Expert:
         for shrink in (1.0, 0.97, 0.94, 0.9, 0.85):
             try:
                 return inverse(0.0388353 + (tool[0] - 0.0388353) * shrink, tool[1] * shrink, HOVER_Z, jaws, HOVER_PITCH)
-            except Unreachable:
+            except UnreachableError:
                 continue
-        raise Unreachable(f"the hand at {tool} m cannot be raised")
+        raise UnreachableError(f"the hand at {tool} m cannot be raised")
 
     @staticmethod
     def _lift(q: np.ndarray, radius: float) -> list[tuple[np.ndarray, float]]:
@@ -116,22 +126,34 @@ class Expert:
         top = np.append(inverse(*at, LIFT_Z, bearing - roll, LIFT_PITCH), GRIPPER_CLOSED)
         return [(top, 0.0)]
 
-    def _leg(self, start: Motion, goal: np.ndarray, pass_by: float, rows: list[np.ndarray]) -> Motion:
-        """Append the commands of one leg to ``rows`` and return the state at its last tick."""
-        inp = InputParameter(6)
-        inp.current_position, inp.current_velocity, inp.current_acceleration = start.q, start.v, start.a
-        inp.target_position = goal
-        inp.max_velocity = np.maximum(VELOCITY, np.abs(start.v) * 1.01)
-        inp.max_acceleration = np.maximum(ACCELERATION, np.abs(start.a) * 1.01)
-        inp.max_jerk = JERK
-        trajectory = Trajectory(6)
-        result = self._otg.calculate(inp, trajectory)
-        if result not in (Result.Working, Result.Finished):
-            raise RuntimeError(f"no jerk-limited motion from {start} to {goal}: {result}")
+    def leg(self, start: Motion, goal: np.ndarray, pass_by: float, rows: list) -> Motion:
+        """Append one jerk-limited leg to ``rows``, a (q, v, a) per tick, and return the state at its last tick."""
+        # Rounding leaves distances of 1e-16 rad, in which Ruckig fails to synchronise the joints.
+        q, v, a = start.q, *(np.where(np.abs(part) < 1e-7, 0.0, part) for part in (start.v, start.a))
+        goal = np.where(np.abs(goal - q) < 1e-6, q, goal)
+        if not v.any() and not a.any() and (goal == q).all():
+            rows.append((q, v, a))
+            return Motion(q, v, a)
+        trajectory = self._between(q, v, a, goal)
         ticks = max(1, int(np.ceil(trajectory.duration / self.tick_s - 1e-9)))
         for k in range(1, ticks + 1):
             q, v, a = (np.array(part) for part in trajectory.at_time(min(k * self.tick_s, trajectory.duration)))
-            rows.append(q)
+            rows.append((q, v, a))
             if pass_by and np.max(np.abs(q[:5] - goal[:5])) < pass_by:
                 break
         return Motion(q, v, a)
+
+    def _between(self, q: np.ndarray, v: np.ndarray, a: np.ndarray, goal: np.ndarray) -> Trajectory:
+        """Plan to rest at ``goal``. On some starts at a limit Ruckig fails to synchronise: a little slack frees it."""
+        for slack in (1.0, 1.02, 1.1, 1.3):
+            inp = InputParameter(6)
+            inp.current_position, inp.current_velocity, inp.current_acceleration = q, v, a
+            inp.target_position = goal
+            inp.max_velocity = np.maximum(VELOCITY, np.abs(v) * 1.01) * slack
+            inp.max_acceleration = np.maximum(ACCELERATION, np.abs(a) * 1.01) * slack
+            inp.max_jerk = JERK * slack
+            trajectory = Trajectory(6)
+            with contextlib.suppress(RuckigError):
+                if self._otg.calculate(inp, trajectory) in (Result.Working, Result.Finished):
+                    return trajectory
+        raise UnreachableError(f"no jerk-limited motion from {q} at {v} to {goal}")

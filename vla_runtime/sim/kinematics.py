@@ -13,7 +13,7 @@ _L1, _L2 = float(np.hypot(*_UPPER)), float(np.hypot(*_FORE))
 _A1, _A2 = float(np.arctan2(*_UPPER)), float(np.arctan2(*_FORE))  # angles from the vertical at zero
 
 
-class Unreachable(ValueError):
+class UnreachableError(ValueError):
     """No joint positions bring the hand there."""
 
 
@@ -21,14 +21,14 @@ def inverse(x: float, y: float, z: float, yaw: float, pitch: float = np.pi / 2) 
     """Solve for the five arm joints (rad) that put the tool point at (x, y, z), base frame, m.
 
     ``pitch`` is the hand's angle below the horizontal (pi/2: straight down); ``yaw`` turns the jaws' closing direction
-    about the vertical, 0 = along +x. Elbow up. Raises Unreachable.
+    about the vertical, 0 = along +x. Elbow up. Raises UnreachableError.
     """
     pan = np.arctan2(y, x - _PAN_X)
     r = np.hypot(x - _PAN_X, y) - _LIFT_X - _HAND * np.cos(pitch)
     h = z - _LIFT_Z + _HAND * np.sin(pitch)
     distance = np.hypot(r, h)
     if not abs(_L1 - _L2) < distance < _L1 + _L2:
-        raise Unreachable(f"({x:.3f}, {y:.3f}, {z:.3f}) m is out of the arm's reach")
+        raise UnreachableError(f"({x:.3f}, {y:.3f}, {z:.3f}) m is out of the arm's reach")
     towards = np.arctan2(r, h)  # from the vertical
     inner = np.arccos(np.clip((_L1**2 + distance**2 - _L2**2) / (2 * _L1 * distance), -1, 1))
     upper = towards - inner

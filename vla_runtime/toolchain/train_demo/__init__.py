@@ -1,0 +1,1 @@
+"""Trains the demo policy from nothing: collect, train, correct (DAgger), export, evaluate."""
