@@ -4,11 +4,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-import mujoco
 import numpy as np
 
 from vla_runtime.errors import UserError
-from vla_runtime.sim.arm import Arm
+from vla_runtime.sim.eyes import Eyes
 from vla_runtime.sim.robot import SimRobot
 
 
@@ -29,6 +28,7 @@ class Cameras:
         self._names = tuple(names)
         self._period_s = 1.0 / fps
         self._size = size
+        self._qpos = np.zeros(robot.arm.model.nq)
         self._ready = threading.Event()
         self._stopping = threading.Event()
         self._problem: BaseException | None = None
@@ -60,10 +60,11 @@ class Cameras:
 
     def _run(self) -> None:
         # Model, data and OpenGL context are this thread's own; only positions cross over.
-        eyes = Arm()
+        eyes = Eyes()
         try:
+            self._robot.pose(self._qpos)
             for name in self._names:
-                eyes.render(name, *self._size)
+                eyes.take(self._qpos, name, *self._size)
         except Exception as problem:
             self._problem = problem
             return
@@ -74,14 +75,12 @@ class Cameras:
         finally:
             eyes.close()
 
-    def _take_pictures(self, eyes: Arm) -> None:
+    def _take_pictures(self, eyes: Eyes) -> None:
         due = time.monotonic()
         while not self._stopping.wait(max(0.0, due - time.monotonic())):
-            stamp_ns = self._robot.pose(eyes.data.qpos)
-            mujoco.mj_kinematics(eyes.model, eyes.data)
-            mujoco.mj_camlight(eyes.model, eyes.data)
+            stamp_ns = self._robot.pose(self._qpos)
             for name in self._names:
-                self._publish(name, stamp_ns, eyes.render(name, *self._size))
+                self._publish(name, stamp_ns, eyes.take(self._qpos, name, *self._size))
             self.frames += 1
             due += self._period_s
             late = int((time.monotonic() - due) / self._period_s)
