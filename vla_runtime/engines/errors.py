@@ -27,9 +27,5 @@ class EngineDeviceLostError(EngineError):
     """The device is gone (or in an error state from which only a new process recovers)."""
 
 
-class EngineThreadError(EngineError):
-    """The engine was called from a thread other than the one that owns its context."""
-
-
 class EngineStaleError(EngineError):
     """A built engine belongs to another version, device or model file than the one it is asked to serve."""

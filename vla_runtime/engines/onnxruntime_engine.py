@@ -29,6 +29,7 @@ class OnnxRuntimeEngine:
     """Runs one ONNX stage. May be called from any thread, one call at a time."""
 
     name = "onnxruntime"
+    array_module = np
 
     def __init__(self, path: Path, stage: str, settings: EngineSettings):
         try:

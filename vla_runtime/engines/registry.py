@@ -10,6 +10,9 @@ from vla_runtime.engines.settings import EngineSettings
 # name: (module, class); imported only when asked for, since each brings a heavy package
 ENGINES: dict[str, tuple[str, str]] = {
     "onnxruntime": ("vla_runtime.engines.onnxruntime_engine", "OnnxRuntimeEngine"),
+    "openvino": ("vla_runtime.engines.openvino_engine", "OpenVinoEngine"),
+    "tensorrt": ("vla_runtime.engines.tensorrt_engine", "TensorRtEngine"),
+    "tensorrt_rtx": ("vla_runtime.engines.tensorrt_engine", "TensorRtRtxEngine"),
 }
 AUTO = "onnxruntime"
 

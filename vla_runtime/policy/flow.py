@@ -36,6 +36,8 @@ class FlowPolicy:
         self._tokenizer = None
         if instruction is not None:
             self._tokenizer = InstructionTokenizer(bundle.file(instruction.tokenizer), instruction)
+        # NumPy, or CuPy where the stages run on a GPU: then pictures go up once, and only actions come back.
+        self._xp = getattr(engines["vision"], "array_module", np)
         self._seeds = np.random.default_rng(np.random.SeedSequence())
 
     def warm_up(self) -> None:
@@ -77,7 +79,9 @@ class FlowPolicy:
 
     def inputs(self, observation: Observation, state: np.ndarray) -> dict[str, np.ndarray]:
         """Return the tensors that the runtime fills: images, text_tokens, text_mask, state."""
-        tensors = {"images": images_tensor(observation.images, self.bundle.policy.cameras)}
+        xp = self._xp
+        images = {name: xp.asarray(image) for name, image in observation.images.items()}
+        tensors = {"images": images_tensor(images, self.bundle.policy.cameras, xp)}
         if self._tokenizer is not None:
             text = observation.instruction or self.bundle.policy.instruction.default
             tensors["text_tokens"], tensors["text_mask"] = self._tokenizer.encode(text)
@@ -97,20 +101,22 @@ class FlowPolicy:
         steps = self.bundle.policy.sampler.steps
         count = 0 if committed is None else len(committed)
         guided = count and not self.bundle.policy.rtc.prefix_trained
-        x = noise.astype(np.float32, copy=True)
-        time = np.zeros((1, self.space.horizon), np.float32)
+        xp = self._xp
+        x = xp.array(noise, dtype=xp.float32)
+        rows = None if committed is None else xp.asarray(committed)
+        time = xp.zeros((1, self.space.horizon), dtype=xp.float32)
         for step in range(steps):
             time[:] = step / steps
             if count and not guided:
-                x[0, :count] = committed
+                x[0, :count] = rows
                 time[0, :count] = 1.0
             v = self._run("action", {**context, "x": x, "time": time})["v"]
             if guided:
-                v = self._guide(v, x, step / steps, committed)
-            x = x + v.astype(np.float32, copy=False) / np.float32(steps)
+                v = self._guide(v, x, step / steps, rows)
+            x = x + v.astype(xp.float32) / np.float32(steps)
         if count:
-            x[0, :count] = committed
-        return x[0]
+            x[0, :count] = rows
+        return x[0] if xp is np else xp.asnumpy(x[0])
 
     def _guide(self, v: np.ndarray, x: np.ndarray, tau: float, committed: np.ndarray) -> np.ndarray:
         raise BundleError(
