@@ -105,6 +105,7 @@ def test_the_efficiency_is_given_else_published_else_the_class_default():
     published = choose(policy, orin, "bf16", measurements, unit="binary")
     assert published.value == pytest.approx(75.2 / 193, rel=0.01)
     assert "FlashRT" in published.source
+    assert choose(policy, orin, "fp16", measurements, unit="binary").value == pytest.approx(published.value)
     int8 = choose(policy, orin, "w8a8", measurements, unit="binary")
     assert int8.value == pytest.approx(37.0 / 124, rel=0.04)
     assert choose(load_policies()["pi0"], orin, "bf16", measurements, unit="binary") == orin.efficiency

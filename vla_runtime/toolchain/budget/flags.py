@@ -4,7 +4,7 @@ A claim below the physical floor is not fast, it is wrong: it was taken with few
 or another computer than it says. The floor uses the data sheet's GB (1e9 bytes), whatever the roofline's convention.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vla_runtime.toolchain.budget.errors import BudgetError
@@ -128,9 +128,3 @@ def bandwidth_of(computer: Computer) -> float:
     """Return bytes a second that the floor uses."""
     measured = getattr(computer, "bandwidth_bytes_s", None)
     return measured if measured is not None else computer.bandwidth_gb_s * 1e9
-
-
-def worst(flags: Iterable[Flag]) -> str | None:
-    """Return the gravest severity among ``flags``, or None."""
-    order = ("note", "warning", "error")
-    return max((flag.severity for flag in flags), key=order.index, default=None)
