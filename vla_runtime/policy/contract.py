@@ -9,7 +9,7 @@ from vla_runtime.policy.bundle_model import PolicyModel, TensorModel
 from vla_runtime.policy.errors import BundleError
 
 # Tensors the runtime fills: everything else that a stage reads must come from a stage before it.
-RUNTIME_INPUTS = frozenset({"images", "text_tokens", "text_mask", "state", "x", "time"})
+RUNTIME_INPUTS = frozenset({"images", "text_tokens", "text_mask", "state", "x", "time", "cotangent"})
 
 
 def check_contract(policy: PolicyModel, where: str) -> None:
@@ -58,6 +58,8 @@ def _expected(policy: PolicyModel) -> dict[str, list[tuple[int, str]]]:
     axes = {
         "x": chunk,
         "v": chunk,
+        "vjp": chunk,
+        "cotangent": chunk,
         "actions": chunk,
         "time": [batch, rows],
         "state": [batch, (policy.state.pad_to or len(policy.state.joints), "the state's width")],

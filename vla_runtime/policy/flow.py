@@ -3,15 +3,20 @@
 Time runs from noise (0) to clean (1): x += v / steps. A committed prefix is honoured in one of two ways:
 training-time real-time chunking (arXiv 2512.05964), where the model has seen clean prefixes in training: before every
 step the prefix rows are set to the committed actions and their time to 1; or guidance (arXiv 2506.07339), which pulls
-an untrained model towards them.
+an untrained model towards them and softly towards what was planned after them: through the exact vector-Jacobian
+product where the bundle has the stage `action_vjp`, else with the Jacobian taken for the identity.
 """
 
 import time as clock
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from vla_runtime.engines.base import Engine, TensorSpec
+from vla_runtime.engines.errors import EngineOutputError
+from vla_runtime.policy import rtc
 from vla_runtime.policy.bundle import Bundle
 from vla_runtime.policy.errors import BundleError, ObservationError
 from vla_runtime.policy.policy import Observation, PolicyOutput, Prefix
@@ -20,6 +25,21 @@ from vla_runtime.policy.space import ActionSpace
 from vla_runtime.policy.tokenizer import InstructionTokenizer
 
 STAGES = ("vision", "backbone", "action")
+VJP = "action_vjp"  # optional stage: action's inputs and a cotangent (1, H, width) to vjp = cotangent^T dv/dx
+
+
+@dataclass(frozen=True)
+class Commitment:
+    """Normalised rows (k, width) float32 that are known; the first ``delay`` of them will have been executed."""
+
+    rows: np.ndarray
+    delay: int
+
+    def put_back(self, chunk: np.ndarray) -> np.ndarray:
+        """Set the committed rows in a sampled chunk (H, width): the model does not keep them to the bit."""
+        chunk = np.array(chunk, np.float32)
+        chunk[: self.delay] = self.rows[: self.delay]
+        return chunk
 
 
 class FlowPolicy:
@@ -59,14 +79,17 @@ class FlowPolicy:
         state = _checked(observation.state, (len(self.bundle.policy.state.joints),), "state")
         stage_ms: dict[str, float] = {}
         context = self.context(observation, state, stage_ms)
-        committed = self._committed(prefix, delay_steps, state)
+        commitment = self._commitment(prefix, delay_steps, state)
         with _timed(stage_ms, "action"):
-            rows = self.sample(context, committed, self.noise(seed))
+            rows = self.sample(context, commitment, self.noise(seed))
+        if not np.isfinite(rows).all():
+            raise EngineOutputError("stage 'action': the chunk has values that are not finite")
         actions = self.space.to_radians(rows, state)
-        if committed is not None:
+        count = 0 if commitment is None else commitment.delay
+        if count:
             # In radians too, so that what comes back is bit-equal to what was committed.
-            actions[: len(committed)] = prefix.positions[: len(committed)]
-        return PolicyOutput(actions, stage_ms, {"committed_steps": float(0 if committed is None else len(committed))})
+            actions[:count] = prefix.positions[:count]
+        return PolicyOutput(actions, stage_ms, {"committed_steps": float(count)})
 
     def context(self, observation: Observation, state: np.ndarray, stage_ms: dict[str, float]) -> dict[str, np.ndarray]:
         """Run preprocessing, vision and backbone; return every tensor that the action stage may read."""
@@ -96,34 +119,49 @@ class FlowPolicy:
         chosen = int(self._seeds.integers(2**63)) if seed is None else seed
         return np.random.default_rng(chosen).standard_normal(shape, dtype=np.float32)
 
-    def sample(self, context: dict[str, np.ndarray], committed: np.ndarray | None, noise: np.ndarray) -> np.ndarray:
-        """Integrate the flow; return (H, width) normalised rows. ``committed``: (d, width) or None."""
-        steps = self.bundle.policy.sampler.steps
-        count = 0 if committed is None else len(committed)
-        guided = count and not self.bundle.policy.rtc.prefix_trained
-        xp = self._xp
-        x = xp.array(noise, dtype=xp.float32)
-        rows = None if committed is None else xp.asarray(committed)
-        time = xp.zeros((1, self.space.horizon), dtype=xp.float32)
-        for step in range(steps):
-            time[:] = step / steps
-            if count and not guided:
-                x[0, :count] = rows
-                time[0, :count] = 1.0
-            v = self._run("action", {**context, "x": x, "time": time})["v"]
-            if guided:
-                v = self._guide(v, x, step / steps, rows)
-            x = x + v.astype(xp.float32) / np.float32(steps)
-        if count:
-            x[0, :count] = rows
-        return x[0] if xp is np else xp.asnumpy(x[0])
+    def sample(self, context: dict[str, Any], commitment: Commitment | None, noise: np.ndarray) -> np.ndarray:
+        """Integrate the flow; return (H, width) float32 normalised rows."""
+        xp, model = self._xp, self.bundle.policy
+        steps, horizon = model.sampler.steps, self.space.horizon
+        start = xp.asarray(noise[0])
 
-    def _guide(self, v: np.ndarray, x: np.ndarray, tau: float, committed: np.ndarray) -> np.ndarray:
-        raise BundleError(
-            f"bundle {self.bundle.path}: rtc.prefix_trained is false, and guidance is not available; send no prefix"
+        def velocity(x: Any, time: Any) -> Any:
+            times = xp.zeros((1, horizon), dtype=xp.float32) + xp.asarray(time, dtype=xp.float32)
+            return self._run("action", {**context, "x": x[None], "time": times})["v"][0].astype(xp.float32)
+
+        if commitment is None:
+            return self._to_host(rtc.sample(velocity, start, steps))
+        if model.rtc.prefix_trained:
+            rows, x = xp.asarray(commitment.rows), xp.array(start)
+            clean = xp.arange(horizon) < commitment.delay
+            for step in range(steps):
+                x[: commitment.delay] = rows
+                x = x + velocity(x, xp.where(clean, 1.0, step / steps)) / steps
+            return commitment.put_back(self._to_host(x))
+        target = xp.asarray(rtc.pad_target(commitment.rows, horizon))
+        weights = xp.asarray(rtc.soft_mask(horizon, commitment.delay, len(commitment.rows)), dtype=xp.float32)
+        most = model.rtc.max_guidance_weight
+        if VJP not in self.engines:
+            rows = rtc.sample_guided_identity(velocity, start, steps, target, weights, most)
+            return commitment.put_back(self._to_host(rows))
+
+        def with_pull_back(x: Any, tau: float) -> Any:
+            times = xp.full((1, horizon), tau, dtype=xp.float32)
+
+            def pull_back(cotangent: Any) -> Any:
+                tensors = {**context, "x": x[None], "time": times, "cotangent": cotangent[None].astype(xp.float32)}
+                return self._run(VJP, tensors)["vjp"][0]
+
+            return velocity(x, tau), pull_back
+
+        return commitment.put_back(
+            self._to_host(rtc.sample_guided(with_pull_back, start, steps, target, weights, most))
         )
 
-    def _committed(self, prefix: Prefix | None, delay_steps: int, state: np.ndarray) -> np.ndarray | None:
+    def _to_host(self, rows: Any) -> np.ndarray:
+        return rows if self._xp is np else self._xp.asnumpy(rows)
+
+    def _commitment(self, prefix: Prefix | None, delay_steps: int, state: np.ndarray) -> Commitment | None:
         if prefix is None or delay_steps <= 0:
             return None
         positions = np.asarray(prefix.positions, np.float64)
@@ -132,11 +170,13 @@ class FlowPolicy:
         _checked(positions, positions.shape, "prefix")
         if delay_steps > len(positions):
             raise ObservationError(f"delay_steps is {delay_steps}, but the prefix has {len(positions)} rows")
-        most = self.space.horizon - 1
-        if self.bundle.policy.rtc.prefix_trained:
-            most = self.bundle.policy.rtc.max_delay_steps
-        count = min(delay_steps, most)
-        return self.space.from_radians(positions[:count], state) if count else None
+        model = self.bundle.policy.rtc
+        count = min(delay_steps, model.max_delay_steps if model.prefix_trained else self.space.horizon - 1)
+        if count == 0:
+            return None
+        # A trained prefix is hard and ends with the delay; guidance also knows what was planned after it.
+        known = count if model.prefix_trained else min(len(positions), self.space.horizon)
+        return Commitment(self.space.from_radians(positions[:known], state), count)
 
     def _run(self, stage: str, tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         engine = self.engines[stage]
