@@ -19,6 +19,8 @@ from vla_runtime.toolchain.parity.levels import PASS
 from vla_runtime.toolchain.parity.prove import Request, prove
 from vla_runtime.toolchain.parity.record import write_record
 from vla_runtime.toolchain.parity.report import write_report
+from vla_runtime.toolchain.quantize.calibration import choose
+from vla_runtime.toolchain.recorded import FIRST_SEED, record_observations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of a stage (default: 1)")
     parser.add_argument("--reference", metavar="DIR", help="bundle to compare with (default: itself, run exactly)")
     parser.add_argument("--observations", metavar="FILE", help=f"observations (default: the bundle's {REFERENCE_FILE})")
+    parser.add_argument("--record", type=int, metavar="N", help="or: what the reference sees in N simulated episodes")
     parser.add_argument("--count", type=int, default=32, help="observations to compare on (default: 32)")
     parser.add_argument("--budgets", metavar="FILE", help="budgets (default: config/parity_budgets.yaml)")
     parser.add_argument(
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     request = Request(
         candidate=bundle,
         engine=resolve(args.engine),
-        observations=_observations(args, bundle),
+        observations=_observations(args, bundle, reference),
         budgets=budgets,
         reference=reference,
         settings=EngineSettings(threads=args.threads),
@@ -81,11 +84,18 @@ def run(args: argparse.Namespace) -> int:
     return 0 if record["verdict"] == PASS else 1
 
 
-def _observations(args: argparse.Namespace, bundle: Bundle) -> ObservationSet:
+def _observations(args: argparse.Namespace, bundle: Bundle, reference: Bundle | None) -> ObservationSet:
     if args.count < 1:
         raise UserError(f"--count is {args.count}; it must be at least 1")
     if args.observations:
         return load_observations(Path(args.observations), bundle.policy).first(args.count)
+    if args.record is not None:
+        if args.record < 1:
+            raise UserError(f"--record is {args.record}; it must be at least 1")
+        # Other seeds than those that a quantisation was calibrated on.
+        first = FIRST_SEED + 500_000
+        recorded = record_observations(reference or bundle, range(first, first + args.record))
+        return choose(recorded, args.count)
     own = bundle.path / REFERENCE_FILE
     if own.is_file():
         return load_observations(own, bundle.policy).first(args.count)

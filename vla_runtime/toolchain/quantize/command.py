@@ -14,6 +14,7 @@ from vla_runtime.toolchain.observations import REFERENCE_FILE, ObservationSet, l
 from vla_runtime.toolchain.quantize.bundle import write_quantised
 from vla_runtime.toolchain.quantize.calibration import choose, stage_inputs
 from vla_runtime.toolchain.quantize.stage import METHODS, StageReport, quantise_graph
+from vla_runtime.toolchain.recorded import FIRST_SEED, record_observations
 from vla_runtime.toolchain.weights import weight_bytes
 
 
@@ -34,6 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exclude", action="append", default=[], metavar="PATTERN", help="keep layers of this name as they are"
     )
+    parser.add_argument("--record", type=int, metavar="N", help="calibrate on N episodes of it in the simulator")
     parser.add_argument("--random", action="store_true", help="calibrate on random observations, for trying out only")
     parser.add_argument("--seed", type=int, default=0, help="of the choice of observations (default: 0)")
 
@@ -43,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
     bundle = load_bundle(args.bundle)
     out = Path(args.out)
     _check(args, bundle, out)
-    observations = choose(_observations(args, bundle), args.count, args.seed)
     path = bundle.stage_path(args.stage)
     with _progress() as bar:
+        observations = choose(_observations(args, bundle, bar), args.count, args.seed)
         inputs = stage_inputs(bundle, args.stage, observations, bar("calibration inferences"))
         model, report = quantise_graph(
             onnx.load(str(path)),
@@ -80,7 +82,11 @@ def _check(args: argparse.Namespace, bundle, out: Path) -> None:
         raise UserError(f"--count is {args.count}; it must be at least 1")
 
 
-def _observations(args: argparse.Namespace, bundle) -> ObservationSet:
+def _observations(args: argparse.Namespace, bundle, bar) -> ObservationSet:
+    if args.record is not None:
+        if args.record < 1:
+            raise UserError(f"--record is {args.record}; it must be at least 1")
+        return record_observations(bundle, range(FIRST_SEED, FIRST_SEED + args.record), bar("episodes"))
     if args.observations:
         return load_observations(Path(args.observations), bundle.policy)
     own = bundle.path / REFERENCE_FILE
@@ -89,8 +95,8 @@ def _observations(args: argparse.Namespace, bundle) -> ObservationSet:
     if args.random:
         return random_observations(bundle.policy, args.count, args.seed)
     raise UserError(
-        f"{bundle.path} has no {REFERENCE_FILE}: give recorded observations with --observations FILE "
-        "(random ones, --random, do not show which inputs matter)"
+        f"{bundle.path} has no {REFERENCE_FILE}: give recorded observations with --observations FILE, or record some "
+        "in the simulator with --record N (random ones, --random, do not show which inputs matter)"
     )
 
 
