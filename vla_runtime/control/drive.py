@@ -13,7 +13,8 @@ from vla_runtime.control.fallback import FallbackPlanner, Situation
 from vla_runtime.control.gate import Gate, GateRefusal
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.motion import MotionError, MotionState, move
-from vla_runtime.control.reissue import joined, rebased, windowed
+from vla_runtime.control.reissue import joined, led, rebased, windowed
+from vla_runtime.control.tracking import Tracker
 from vla_runtime.control.trajectory import JointSample, Trajectory
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 
@@ -33,6 +34,7 @@ class Drive:
         self.failures: deque[str] = deque(maxlen=16)  # what planners did wrong
         self.failed = 0
         self._whole = True
+        self._tracker = Tracker(gate.limits, gate.settings.period_s)
         self._history: deque[Trajectory] = deque(maxlen=_HISTORY)
 
     @property
@@ -75,22 +77,31 @@ class Drive:
         """Return ``trajectory`` as a command at ``now`` that goes on exactly where the last one is, or why not.
 
         Between the stamp and ``now`` a planner may have left the last command a little; that difference fades out
-        inside the first ``seam_s`` seconds (twice that, if the limits want it). With no command yet, it must begin
-        near the ``measured`` state.
+        inside the first ``seam_s`` seconds, or, if the limits forbid that, as soon as they allow. With no command yet,
+        it must begin near the ``measured`` state.
         """
         left = rebased(trajectory, now)
         if self.shadow is None:
             return self.gate.near(left, measured) or self.gate.limits_kept(left) or left
-        refusal = self.gate.continuous(trajectory, self.shadow, tolerance_rad)
+        refusal = self.gate.continuous(trajectory, self.shadow, tolerance_rad or self.settings.continuity_rad)
         if refusal is not None:
             return refusal
         position, velocity = self.shadow.sample(now)
-        fitted = joined(left, position, velocity, self.settings.seam_s)
+        settings = self.settings
+        fitted = joined(left, position, velocity, settings.seam_s)
         refusal = self.gate.limits_kept(fitted)
-        if refusal is not None and fitted is not left:
-            fitted = joined(left, position, velocity, 2.0 * self.settings.seam_s)
-            refusal = self.gate.limits_kept(fitted)
-        return refusal or fitted
+        if refusal is None or fitted is left:
+            return refusal or fitted
+        # The rest of the message must be sound by itself; only the way onto it may be what the limits forbid.
+        refusal = self.gate.limits_kept(left)
+        if refusal is not None:
+            return refusal
+        fitted = rebased(self._led(left, position, velocity), now)
+        return self.gate.limits_kept(fitted) or fitted
+
+    def _led(self, trajectory: Trajectory, position: np.ndarray, velocity: np.ndarray) -> Trajectory:
+        settings = self.settings
+        return led(trajectory, position, velocity, settings.window_s, self.limits, self._tracker, settings.period_s)
 
     def follow(self, trajectory: Trajectory, planner: str = "") -> None:
         """Command ``trajectory``, whole, until something else is given."""
@@ -149,10 +160,9 @@ class Drive:
     def command(self, now: float) -> Trajectory:
         """Return the command for ``now`` and remember it as the last."""
         settings = self.settings
-        if self._whole:
-            made = rebased(self.motion, now)
-        else:
-            made = windowed(self.motion, now, settings.window_s, self.limits, settings.brake_step_s)
+        made = self.motion = rebased(self.motion, now)
+        if not self._whole:
+            made = windowed(self.motion, settings.window_s, self.limits, settings.brake_step_s)
         self.shadow = made
         self._history.append(made)
         return made

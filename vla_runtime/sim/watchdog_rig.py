@@ -9,7 +9,7 @@ import numpy as np
 
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.motion import MotionState, move
-from vla_runtime.control.reissue import windowed
+from vla_runtime.control.reissue import rebased, windowed
 from vla_runtime.control.trajectory import JointSample, Trajectory
 from vla_runtime.control.watchdog import Watchdog
 from vla_runtime.control.watchdog_settings import WatchdogSettings, watchdog_settings
@@ -44,7 +44,8 @@ class ScriptedPlanner:
             own = command
         if self._motion is None or not in_command or now >= self._motion.end:
             self._motion = self._onward(now, own, measured)
-        made = windowed(self._motion, now, 0.2, self._limits, 0.02)
+        self._motion = rebased(self._motion, now)
+        made = windowed(self._motion, 0.2, self._limits, 0.02)
         return Trajectory(now, made.joint_names, made.times, made.positions, made.velocities, plan_id)
 
     def _onward(self, now: float, own: Trajectory | None, measured: np.ndarray) -> Trajectory:
