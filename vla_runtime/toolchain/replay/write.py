@@ -78,9 +78,13 @@ def _states(run: Rehearsed, add) -> None:
         change = decision.transition
         if change is not None:
             since = change.at
-        if change is None and i % STATE_EVERY:
+        end = i == len(run.decisions) - 1
+        if change is None and i % STATE_EVERY and not end:
             continue
         values = {"cause": decision.cause, "in_command": decision.in_command, "since": f"{since:.3f}"}
+        if end:
+            values |= {f"missed.{stage}": str(count) for stage, count in run.missed.items()}
+            values |= {f"refused.{reason}": str(count) for reason, count in run.refused.items()}
         t = change.at if change is not None else run.joints[i].t
         state = str(decision.state)
         pairs = [pair(key=key, value=value) for key, value in values.items()]

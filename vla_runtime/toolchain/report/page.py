@@ -22,7 +22,7 @@ STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 0 auto; max-width: 1080px; padding: 12px; color: #1b1b1b; }
 h1 { font-size: 1.3rem; margin: .2rem 0; }
 h2 { font-size: 1.05rem; margin: 1.4rem 0 .4rem; border-bottom: 1px solid #ddd; }
-p, td, th, li { overflow-wrap: anywhere; }
+p, li, td:last-child { overflow-wrap: anywhere; }
 .verdict { padding: .5rem .7rem; border-left: 5px solid #2e7d32; background: #f2f7f2; }
 .verdict.bad { border-color: #c62828; background: #fbf1f1; }
 .bar { display: flex; height: 26px; border-radius: 4px; overflow: hidden; margin: .4rem 0; background: #eee; }
@@ -33,14 +33,14 @@ p, td, th, li { overflow-wrap: anywhere; }
 .numbers div { background: #f6f6f6; border-radius: 4px; padding: 4px 8px; }
 .numbers b { display: block; font-size: 1.1rem; }
 .numbers small { color: #555; }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 380px), 1fr)); gap: 8px; }
+.charts { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 380px), 1fr)); gap: 8px; }
 .charts svg, .charts img { width: 100%; height: auto; }
 .strip { display: flex; gap: 6px; overflow-x: auto; padding-bottom: 4px; }
 .strip figure { margin: 0; flex: 0 0 auto; }
 .strip img { height: 130px; display: block; border-radius: 3px; }
 figcaption { font-size: .75rem; color: #555; }
 table { border-collapse: collapse; width: 100%; font-size: .85rem; }
-td, th { text-align: left; padding: 2px 6px 2px 0; vertical-align: top; }
+td, th { text-align: left; padding: 2px 8px 2px 0; vertical-align: top; }
 td.n, th.n { text-align: right; white-space: nowrap; }
 tr + tr td { border-top: 1px solid #eee; }
 """
