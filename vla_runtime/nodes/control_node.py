@@ -17,7 +17,7 @@ from vla_runtime.nodes.loop import ControlLoop
 from vla_runtime.nodes.messages import stamp_ns
 from vla_runtime.nodes.parameters import NodeParameters
 from vla_runtime.nodes.qos import JOINT_STATES, TRACE
-from vla_runtime.nodes.realtime import lock_memory, prepare_interpreter
+from vla_runtime.nodes.realtime import lock_memory, prepare_interpreter, release_realtime
 from vla_runtime.nodes.robot_file import Robot, load_robot
 from vla_runtime.nodes.tables import CONTROL_NODE
 from vla_runtime.nodes.trace import Traced
@@ -173,6 +173,7 @@ class ControlNode(ManagedNode):
         if self.loop is not None:
             self.loop.stop()
             self.loop = None
+            release_realtime()
             self.last_word()
 
     def teardown(self) -> None:

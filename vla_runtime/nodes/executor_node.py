@@ -19,7 +19,7 @@ from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.executor_report import plan_status, state_status
 from vla_runtime.nodes.joint_map import JointMap
 from vla_runtime.nodes.messages import TrajectoryWriter, read_chunk, read_trajectory
-from vla_runtime.nodes.process import run
+from vla_runtime.nodes.process import run_control
 from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST, offered_stream
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trace import EXECUTOR_CALLS, executor_note
@@ -152,7 +152,7 @@ class ExecutorNode(ControlNode):
 
 def main(args: list[str] | None = None) -> int:
     """Entry point of the executable ``executor_node``."""
-    return run(ExecutorNode, args)
+    return run_control(ExecutorNode, args)
 
 
 if __name__ == "__main__":

@@ -105,7 +105,16 @@ class ManagedNode(LifecycleNode):
 
     def log_later(self, level: str, message: str) -> None:
         """Log from the control thread: the spinning thread writes it."""
-        self.outbox.post(lambda: getattr(self.get_logger(), level)(message))
+        self.outbox.post(lambda: self._log(level, message))
+
+    def _log(self, level: str, message: str) -> None:
+        # rclpy wants one place in the source per severity.
+        if level == "info":
+            self.get_logger().info(message)
+        elif level == "warning":
+            self.get_logger().warning(message)
+        else:
+            self.get_logger().error(message)
 
     def give_up(self, reason: str) -> None:
         """End the process with an error, from any thread: whoever started it starts it anew."""

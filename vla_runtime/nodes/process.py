@@ -19,11 +19,18 @@ from rclpy.signals import SignalHandlerOptions
 
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.lifecycle import ManagedNode
+from vla_runtime.nodes.transport import choose_udp
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAME_WISH_S = 1.0
 _MAX_ERRORS_IN_A_ROW = 100
 """A callback that fails again and again is a broken process: better to end it and have it respawned."""
+
+
+def run_control(make_node: Callable[[], ManagedNode], args: list[str] | None = None) -> int:
+    """As ``run``, for a process with a control loop: by UDP, unless the user has chosen otherwise."""
+    choose_udp(os.environ)
+    return run(make_node, args)
 
 
 def run(make_node: Callable[[], ManagedNode], args: list[str] | None = None) -> int:

@@ -27,7 +27,6 @@ JOINT_STATES = QoSProfile(depth=5, history=HistoryPolicy.KEEP_LAST, reliability=
 CAMERA = QoSProfile(depth=1, history=HistoryPolicy.KEEP_LAST, reliability=ReliabilityPolicy.BEST_EFFORT)
 """Heard from every publisher; an old frame is worth nothing."""
 
-
 TRACE = QoSProfile(
     depth=100,
     history=HistoryPolicy.KEEP_LAST,

@@ -22,7 +22,7 @@ from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointMap
 from vla_runtime.nodes.messages import TrajectoryWriter, read_trajectory, stamp_ns
-from vla_runtime.nodes.process import run
+from vla_runtime.nodes.process import run_control
 from vla_runtime.nodes.publishers import PublisherWatch
 from vla_runtime.nodes.qos import EVENTS, LATEST, offered_stream
 from vla_runtime.nodes.robot_file import Robot
@@ -173,7 +173,7 @@ class WatchdogNode(ControlNode):
 
 def main(args: list[str] | None = None) -> int:
     """Entry point of the executable ``watchdog_node``."""
-    return run(WatchdogNode, args)
+    return run_control(WatchdogNode, args)
 
 
 if __name__ == "__main__":
