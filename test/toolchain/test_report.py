@@ -35,7 +35,7 @@ def run() -> RunLog:
         requests=[motion(0.5 * i, f"e:{i}") for i in range(8)],
         measured=[Measured(0.01 * i, NAMES, np.array([np.sin(0.01 * i), 0.1])) for i in range(400)],
         watchdog=[
-            Status(float(i), state, 0, {"cause": cause, "missed.answer": "3"}) for i, (state, cause) in enumerate(states)
+            Status(float(i), s, 0, {"cause": cause, "missed.answer": "3"}) for i, (s, cause) in enumerate(states)
         ],
         executor=[Status(3.0, "planning", 0, {"k": "12", "refused.jump": "2", "refused.late": "0"})],
         latency=[(0.1 * i, {"vision": 20.0, "action": 30.0, "total": 50.0 + i}) for i in range(30)],

@@ -90,7 +90,10 @@ def parameter_changes(words: list[str]) -> tuple[dict[str, Any], dict[str, Any]]
         found = False
         for table, change in zip(tables, changes):
             if name in table.defaults():
-                change[name], found = value, True
+                change[name], reason = table[name].check(value)
+                found = True
+                if reason:
+                    raise UserError(f"--set {word}: {reason}")
         if not found:
             known = ", ".join(sorted({*tables[0].defaults(), *tables[1].defaults()}))
             raise UserError(f"--set {name}: neither executor nor watchdog has this parameter; they have: {known}")
