@@ -35,6 +35,8 @@ class Cameras:
         self._thread = threading.Thread(target=self._run, name="cameras", daemon=True)
         self.frames = 0
         self.skipped = 0
+        self.frozen: set[str] = set()
+        """Cameras that send their last picture, with its old stamp, again and again (a fault that drivers have)."""
 
     def start(self) -> None:
         """Begin. Raises UserError when this machine cannot render off screen."""
@@ -77,10 +79,13 @@ class Cameras:
 
     def _take_pictures(self, eyes: Eyes) -> None:
         due = time.monotonic()
+        last: dict[str, tuple[int, np.ndarray]] = {}
         while not self._stopping.wait(max(0.0, due - time.monotonic())):
             stamp_ns = self._robot.pose(self._qpos)
-            for name in self._names:
-                self._publish(name, stamp_ns, eyes.take(self._qpos, name, *self._size))
+            for name in self._names if stamp_ns else ():  # 0: the robot has not moved yet, there is no instant to stamp
+                if name not in self.frozen or name not in last:
+                    last[name] = stamp_ns, eyes.take(self._qpos, name, *self._size)
+                self._publish(name, *last[name])
             self.frames += 1
             due += self._period_s
             late = int((time.monotonic() - due) / self._period_s)

@@ -3,8 +3,9 @@
 Hears `joint_trajectory` as joint_trajectory_controller would (vla_runtime.sim.follower), and says `joint_states`
 (100 Hz), `front/image_raw` and `wrist/image_raw` (30 fps, rgb8, stamped with the simulated instant). Besides, what only
 a simulation has: `sim/episode` (std_msgs/String, latched, JSON {"seed": int, "instruction": str, "keep_arm": bool})
-lays the cubes, `~/reset` (std_srvs/Trigger) lays them again as they were and brings the arm home; `sim/status` (JSON,
-latched) says how the episode stands, `sim/controller` (JSON, 2 Hz) what the controller has counted.
+lays the cubes, `~/reset` (std_srvs/Trigger) lays them again as they were and brings the arm home, `sim/fault` (JSON
+{"camera": NAME or "none"}) freezes a camera; `sim/status` (JSON, latched) says how the episode stands, `sim/controller`
+(JSON, 2 Hz) what the controller has counted.
 """
 
 import contextlib
@@ -81,6 +82,7 @@ class SimRobotNode(Node):
         self._state_due_s = 0.0
         self._commands = PolledInput(self, JointTrajectory, "joint_trajectory", TRAJECTORIES, self.get_logger().warning)
         self.create_subscription(String, "sim/episode", self._begin_episode, LATCHED)
+        self.create_subscription(String, "sim/fault", self._misbehave, LATCHED)
         self.create_service(Trigger, "~/reset", self._reset)
         self.create_timer(STATUS_PERIOD_S, self._publish_figures)
         self.create_timer(LOOK_PERIOD_S, self._look)
@@ -177,6 +179,11 @@ class SimRobotNode(Node):
             self._problem = f"sim/episode was not understood: {problem!r} in {message.data[:200]!r}"
             self.get_logger().error(self._problem)
         self._publish_status()
+
+    def _misbehave(self, message: String) -> None:
+        wish = json.loads(message.data).get("camera")
+        if wish is not None:
+            self.cameras.frozen = {wish} - {"none"}
 
     def _reset(self, _request, response):
         scene = self.robot.arm.scene

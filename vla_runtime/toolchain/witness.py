@@ -1,0 +1,92 @@
+"""A witness of the streams in a domain: what arrived, when DDS received it. It stands beside the nodes."""
+
+import threading
+from contextlib import suppress
+
+import numpy as np
+import rclpy
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.qos import QoSProfile
+from trajectory_msgs.msg import JointTrajectory
+
+from vla_runtime.nodes.messages import read_table, read_times, stamp_ns
+from vla_runtime.nodes.realtime import request_realtime
+from vla_runtime.toolchain.run_log import Motion
+
+PRIORITY = 10
+KEEP = 4000
+
+
+class Witness:
+    """Listens in a thread of its own with real-time priority where that is allowed. Times are ROS seconds."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._commands: list[Motion] = []
+        self._chunks: list[Motion] = []
+        self._requests: list[Motion] = []
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+
+    def _run(self) -> None:
+        request_realtime(PRIORITY)  # before DDS makes its threads, which inherit it
+        self._context = rclpy.Context()
+        rclpy.init(context=self._context)
+        node = rclpy.create_node("vla_witness", context=self._context)
+        for topic, log in (("joint_trajectory", self._commands), ("action_chunk", self._chunks),
+                           ("plan_request", self._requests)):  # fmt: skip
+            node.create_subscription(JointTrajectory, topic, self._note(log), QoSProfile(depth=100))
+        executor = SingleThreadedExecutor(context=self._context)
+        executor.add_node(node)
+        self._ready.set()
+        with suppress(ExternalShutdownException):
+            executor.spin()
+
+    def _note(self, log: list[Motion]):
+        def note(message: JointTrajectory, info: dict) -> None:
+            velocities = message.points and message.points[0].velocities
+            motion = Motion(
+                received=info["received_timestamp"] * 1e-9,
+                stamp=stamp_ns(message.header.stamp) * 1e-9,
+                plan_id=message.header.frame_id,
+                joint_names=tuple(message.joint_names),
+                times=read_times(message),
+                positions=read_table(message, "positions"),
+                velocities=read_table(message, "velocities") if velocities else np.zeros((len(message.points), 0)),
+            )
+            with self._lock:
+                log.append(motion)
+                del log[:-KEEP]
+
+        return note
+
+    def commands_since(self, instant: float) -> list[Motion]:
+        """Commands that arrived since an instant, in order."""
+        with self._lock:
+            return [command for command in self._commands if command.received >= instant]
+
+    def first_fallback(self, instant: float) -> Motion | None:
+        """The first command since an instant that follows no plan of the policy."""
+        return next((c for c in self.commands_since(instant) if ":" not in c.plan_id), None)
+
+    def first_open_request(self, instant: float) -> float:
+        """When the oldest request went out that no chunk answered before or after ``instant``; infinite if none."""
+        with self._lock:
+            answered = {chunk.plan_id for chunk in self._chunks}
+            recent = [request for request in self._requests if request.received > instant - 1.0]
+        return next((request.stamp for request in recent if request.plan_id not in answered), float("inf"))
+
+    def end_of_last_good_plan(self, instant: float) -> float:
+        """When the last plan with finite positions ends whose chunk came before the fallback; -infinite if none."""
+        fallback = self.first_fallback(instant)
+        until = fallback.received if fallback else float("inf")
+        with self._lock:
+            good = [chunk for chunk in self._chunks if chunk.received < until and np.isfinite(chunk.positions).all()]
+        return max((chunk.stamp + chunk.times[-1] for chunk in good), default=float("-inf"))
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._context.try_shutdown()
+        self._thread.join(2.0)
