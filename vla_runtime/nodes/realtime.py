@@ -45,12 +45,28 @@ def request_realtime(priority: int) -> str:
         own = threading.get_native_id()
         _schedule_all(os.SCHED_FIFO, lambda thread: priority if thread == own else max(1, priority - 1))
     except (OSError, AttributeError, ValueError) as error:
-        limit = resource.getrlimit(resource.RLIMIT_RTPRIO)[0]
-        return (
-            f"no SCHED_FIFO {priority} ({error}; RLIMIT_RTPRIO is {limit}): allow it with 'rtprio {priority}' for this "
-            f"user in /etc/security/limits.d/, or with 'docker run --ulimit rtprio={priority} --cap-add SYS_NICE'"
-        )
+        return _refusal(priority, error)
     return ""
+
+
+def own_thread_realtime(priority: int) -> str:
+    """Give the calling thread alone SCHED_FIFO: for tools that measure. Threads it starts inherit it.
+
+    Returns "" on success, else the reason.
+    """
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))
+    except (OSError, AttributeError) as error:
+        return _refusal(priority, error)
+    return ""
+
+
+def _refusal(priority: int, error: Exception) -> str:
+    limit = resource.getrlimit(resource.RLIMIT_RTPRIO)[0]
+    return (
+        f"no SCHED_FIFO {priority} ({error}; RLIMIT_RTPRIO is {limit}): allow it with 'rtprio {priority}' for this "
+        f"user in /etc/security/limits.d/, or with 'docker run --ulimit rtprio={priority} --cap-add SYS_NICE'"
+    )
 
 
 def release_realtime() -> None:

@@ -98,12 +98,12 @@ def _yardstick(name: str, seconds: float) -> subprocess.Popen:
 
 def _with_priority(work):
     """Run in a thread with the priority that the control loops have, so that other load is not counted as work."""
-    from vla_runtime.nodes.realtime import prepare_interpreter, request_realtime
+    from vla_runtime.nodes.realtime import prepare_interpreter, own_thread_realtime
 
     results: list = []
 
     def body() -> None:
-        request_realtime(PRIORITY)
+        own_thread_realtime(PRIORITY)
         results.append(work())
 
     prepare_interpreter()

@@ -18,9 +18,9 @@ PRIORITY = 50
 
 def bare_thread(seconds: float) -> list[float]:
     """Sleep to absolute deadlines; return the steady times of waking, s."""
-    from vla_runtime.nodes.realtime import request_realtime
+    from vla_runtime.nodes.realtime import own_thread_realtime
 
-    request_realtime(PRIORITY)
+    own_thread_realtime(PRIORITY)
     begin = time.monotonic()
     wakings = []
     for number in range(1, int(seconds / PERIOD_S) + 1):

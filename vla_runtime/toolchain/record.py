@@ -142,7 +142,7 @@ def run(args: argparse.Namespace) -> int:
     import rclpy
     from rclpy.executors import ExternalShutdownException
 
-    from vla_runtime.nodes.realtime import request_realtime
+    from vla_runtime.nodes.realtime import own_thread_realtime
 
     for option in (args.topics, args.exclude):
         try:
@@ -150,7 +150,7 @@ def run(args: argparse.Namespace) -> int:
         except re.error as error:
             raise UserError(f"'{option}' is not a regular expression: {error}") from error
     # Before DDS makes its threads: they inherit it, and they are what notes the time of arrival.
-    refusal = request_realtime(args.realtime_priority) if args.realtime_priority else ""
+    refusal = own_thread_realtime(args.realtime_priority) if args.realtime_priority else ""
     if refusal and not args.quiet:
         print(f"vla record: {refusal}", file=sys.stderr)
     rclpy.init(signal_handler_options=rclpy.SignalHandlerOptions.NO)

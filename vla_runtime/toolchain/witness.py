@@ -10,7 +10,7 @@ from rclpy.qos import QoSProfile
 from trajectory_msgs.msg import JointTrajectory
 
 from vla_runtime.nodes.messages import read_table, read_times, stamp_ns
-from vla_runtime.nodes.realtime import request_realtime
+from vla_runtime.nodes.realtime import own_thread_realtime
 from vla_runtime.toolchain.run_log import Motion
 
 PRIORITY = 10
@@ -31,7 +31,7 @@ class Witness:
         self._ready.wait()
 
     def _run(self) -> None:
-        request_realtime(PRIORITY)  # before DDS makes its threads, which inherit it
+        own_thread_realtime(PRIORITY)  # before DDS makes its threads, which inherit it
         self._context = rclpy.Context()
         rclpy.init(context=self._context)
         node = rclpy.create_node("vla_witness", context=self._context)
