@@ -98,7 +98,7 @@ def _yardstick(name: str, seconds: float) -> subprocess.Popen:
 
 def _with_priority(work):
     """Run in a thread with the priority that the control loops have, so that other load is not counted as work."""
-    from vla_runtime.nodes.realtime import prepare_interpreter, own_thread_realtime
+    from vla_runtime.nodes.realtime import own_thread_realtime, prepare_interpreter
 
     results: list = []
 
