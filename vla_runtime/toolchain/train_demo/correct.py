@@ -11,7 +11,7 @@ EPISODES_PER_SHARD = 8
 FIRST_SEED = 100_000  # scenes of corrections; the expert's own start at 0
 LONGEST_TICKS = 260
 WAIT_SHARE = 0.2  # corrections of a policy that knows nothing are worth little
-DELAYS, EXECUTED = (0, 7), (15, 36)  # ranges of committed ticks and of executed ticks, drawn per episode
+DELAYS, EXECUTED = (0, 13), (15, 36)  # ranges of committed ticks and of executed ticks, drawn per episode
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from vla_runtime.sim.arm import Arm
 from vla_runtime.sim.expert import TICK_S
 from vla_runtime.sim.scene import CAMERAS
 from vla_runtime.sim.task import EVALUATION_SEED, TIME_LIMIT_S
+from vla_runtime.toolchain.parity.statistics import wilson
 from vla_runtime.toolchain.train_demo.model import DemoVla
 from vla_runtime.toolchain.train_demo.pool import normalise
 from vla_runtime.toolchain.train_demo.text import build_tokenizer, encode
@@ -39,15 +40,6 @@ class Tally:
             f"median {np.median(self.ticks or [0]) * TICK_S:.2f} s, "
             f"seams p50 {np.median(self.jumps or [0]):.4f} p95 {np.quantile(self.jumps or [0], 0.95):.4f} rad"
         )
-
-
-def wilson(successes: int, episodes: int, z: float = 1.96) -> tuple[float, float]:
-    """Return the Wilson score interval of a proportion (Wilson 1927)."""
-    if episodes == 0:
-        return 0.0, 1.0
-    p, n = successes / episodes, episodes
-    centre, spread = p + z * z / (2 * n), z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return float((centre - spread) / (1 + z * z / n)), float((centre + spread) / (1 + z * z / n))
 
 
 class TorchDriver:
