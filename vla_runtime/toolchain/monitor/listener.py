@@ -5,6 +5,7 @@ from contextlib import suppress
 
 import rclpy
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
+from rcl_interfaces.srv import GetParameters
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Float64MultiArray
@@ -17,6 +18,14 @@ LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 # Every command is counted, so none may push out another; best effort hears publishers of every kind.
 COMMANDS = QoSProfile(depth=50, reliability=ReliabilityPolicy.BEST_EFFORT)
 LOOK_AROUND_S = 1.0
+DEADLINES = {
+    "joint_state_age_s": "joint_state_deadline_s",
+    "stream_age_s": "stream_deadline_s",
+    "request_age_s": "answer_deadline_s",
+    "heartbeat_age_s": "answer_deadline_s",
+    "observation_age_s": "max_observation_age_s",
+}
+"""The watchdog's parameter that each age is held against."""
 
 
 class Listener:
@@ -41,6 +50,7 @@ class Listener:
             self._node.create_subscription(DiagnosticStatus, f"{name}/state", self._state(name), LATCHED)
         self._node.create_subscription(DiagnosticArray, "/diagnostics", self._diagnostics, 50)
         self._node.create_subscription(Float64MultiArray, "policy/latency", self._latency, 50)
+        self._parameters = self._node.create_client(GetParameters, "watchdog/get_parameters")
 
     def listen(self, seconds: float) -> None:
         """Put on the board what comes within this time. KeyboardInterrupt passes through."""
@@ -62,8 +72,11 @@ class Listener:
         self._context.try_shutdown()
 
     def _look_around(self) -> None:
-        """See who publishes commands, and begin to listen to them as soon as their topic is known."""
+        """See who publishes commands, begin to listen once their topic is known, and ask for the deadlines."""
         self._looked = time.monotonic()
+        if self._parameters.service_is_ready():
+            request = GetParameters.Request(names=list(DEADLINES.values()))
+            self._parameters.call_async(request).add_done_callback(self._note_deadlines)
         if self._command_topic and self._commands is None:
             self._commands = self._node.create_subscription(
                 JointTrajectory, self._command_topic, self._command, COMMANDS
@@ -71,6 +84,11 @@ class Listener:
         if self._command_topic:
             infos = self._node.get_publishers_info_by_topic(self._node.resolve_topic_name(self._command_topic))
             self._board.publishers = tuple(sorted(f"{i.node_namespace.rstrip('/')}/{i.node_name}" for i in infos))
+
+    def _note_deadlines(self, future) -> None:
+        if future.exception() is None:
+            for key, value in zip(DEADLINES, future.result().values):
+                self._board.hear_limit(key, value.double_value)
 
     def _state(self, name: str):
         return lambda message: self._board.hear_state(name, _status(message))

@@ -34,7 +34,9 @@ def screen(view: View, title: str = "", width: int = WIDTH) -> RenderableType:
     parts: list[RenderableType] = [
         _command(view, title, width),
         _side_by_side(_timing(view), _inputs(view), width),
+        "",
         _side_by_side(_plans(view), _policy(view), width),
+        "",
         _counters(view, width),
     ]
     if view.problems:
@@ -65,27 +67,26 @@ def _side_by_side(left: RenderableType, right: RenderableType, width: int) -> Ta
 
 
 def _block(title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
-    return table
+    return Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
 
 
 def _timing(view: View) -> Table:
-    table = Table(title="Timing", title_justify="left", title_style="bold", box=None, pad_edge=False)
+    table = Table(
+        title="Timing", title_justify="left", title_style="bold", box=None, pad_edge=False, padding=(0, 2, 0, 0)
+    )
     table.add_column("", no_wrap=True)
-    for name in ("Hz", "jitter p99", "max gap"):
+    for name in ("Hz", "±p99 ms", "gap ms"):
         table.add_column(name, justify="right", no_wrap=True)
     stream = view.stream
     if stream.rate_hz:
         style = "red" if stream.silent_s > 0.1 else ""
-        table.add_row("command, here", f"{stream.rate_hz:.1f}", f"{stream.jitter_p99_ms:.2f} ms",
-                      f"{stream.max_gap_ms:.0f} ms", style=style)  # fmt: skip
+        table.add_row("commands, here", f"{stream.rate_hz:.1f}", f"{stream.jitter_p99_ms:.2f}",
+                      f"{stream.max_gap_ms:.0f}", style=style)  # fmt: skip
     else:
-        table.add_row("command, here", Text("none", style="dim"), "", "")
+        table.add_row("commands, here", Text("none", style="dim"), "", "")
     for node, loop in sorted(view.loops.items(), reverse=True):
-        table.add_row(f"{node} loop", _figure(loop.get("rate_hz"), "", 1), _figure(loop.get("period_error_p99_ms"), " ms", 2),
-                      _figure(loop.get("max_gap_ms"), " ms", 0))  # fmt: skip
-        if loop.get("realtime", "SCHED_FIFO") != "SCHED_FIFO":
-            table.add_row(Text("  no real-time priority", style="yellow"))
+        keys = (("rate_hz", 1), ("period_error_p99_ms", 2), ("max_gap_ms", 0))
+        table.add_row(f"{node} loop", *(_figure(loop.get(key), "", digits) for key, digits in keys))
     return table
 
 
@@ -119,7 +120,8 @@ def _plans(view: View) -> Table:
     table.add_row("K", Text(f"{k}{wanted}, safe: {e.get('k_range', '?')}", style="red" if unsafe else ""))
     delay = e.get("delay_ms.p99") or e.get("delay_planning_ms")
     table.add_row("delay p99", _figure(delay, " ms", 0))
-    table.add_row("blending", f"{e.get('blend', '?')}, seams p99 {_figure(e.get('seam_jump.p99'), ' rad', 3)}")
+    table.add_row("blending", e.get("blend", "?"))
+    table.add_row("seams p99", _figure(e.get("seam_jump.p99"), " rad", 3))
     table.add_row("accepted", f"{e.get('accepted', '?')}, refused {e.get('refused_total', '?')}")
     table.add_row("running", e.get("plan", "") or Text("none", style="dim"))
     return table
