@@ -11,6 +11,7 @@ from vla_runtime.nodes.diagnostics import Level, Status
 from vla_runtime.nodes.inference import InferenceWorker
 from vla_runtime.policy.bundle import Bundle
 from vla_runtime.policy.policy import Policy
+from vla_runtime.policy.proof import load_records
 
 
 def latency_message(stage_ms: Mapping[str, float]) -> Float64MultiArray:
@@ -38,6 +39,7 @@ def model_status(policy: Policy) -> Status:
         "horizon": bundle.policy.horizon,
         "dt_s": bundle.policy.dt_s,
         "engines": {stage: getattr(engine, "name", type(engine).__name__) for stage, engine in policy.engines.items()},
+        "parity": parity_text(bundle, next(iter(policy.engines.values())).name if policy.engines else ""),
         "memory_mb": resident_mb(),
     }
     return Status("model", Level.OK, bundle.policy.name, values)
@@ -71,6 +73,12 @@ def input_status(
     if problem is not None:
         return Status("inputs", Level.WARN, problem.detail, values)
     return Status("inputs", Level.OK, "pictures and joints in time", values)
+
+
+def parity_text(bundle: Bundle, engine: str) -> str:
+    """What the bundle's record says of the engine; that it covers these files was asked when it was loaded."""
+    verdicts = [record.verdict for record in load_records(bundle) if record.engine == engine]
+    return f"{verdicts[-1]} ({engine})" if verdicts else f"none for {engine}: allow_unproven is set"
 
 
 def resident_mb() -> float:
