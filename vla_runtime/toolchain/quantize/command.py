@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--count", type=int, default=256, help="observations to calibrate on, 256 to 1024 (default: 256)"
     )
     parser.add_argument("--block", type=int, default=128, help="inputs that share a scale (default: 128)")
+    parser.add_argument("--no-feedback", action="store_true", help="round each weight alone (no error feedback)")
     parser.add_argument("--no-clip", action="store_true", help="leave out the search for each group's range")
     parser.add_argument(
         "--exclude", action="append", default=[], metavar="PATTERN", help="keep layers of this name as they are"
@@ -55,10 +56,16 @@ def run(args: argparse.Namespace) -> int:
             method=args.method,
             block=args.block,
             clip=not args.no_clip,
+            feedback=not args.no_feedback,
             exclude=args.exclude,
             progress=bar("groups of layers"),
         )
-    calibration = {"observations": observations.source, "count": len(observations), "clip": not args.no_clip}
+    calibration = {
+        "observations": observations.source,
+        "count": len(observations),
+        "clip": not args.no_clip,
+        "feedback": not args.no_feedback,
+    }
     made = write_quantised(bundle, args.stage, model, report, out, calibration)
     _print(report)
     before, after = weight_bytes(path), weight_bytes(made.stage_path(args.stage))

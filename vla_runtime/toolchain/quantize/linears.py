@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 from vla_runtime.toolchain.quantize.int4 import best_block
 
-LEAST_INPUTS = 128
+LEAST_INPUTS, LEAST_OUTPUTS = 128, 32
 VIEWS = ("Reshape", "Cast", "Transpose", "Unsqueeze", "Squeeze", "Flatten", "Identity")
 
 
@@ -43,8 +43,8 @@ def find_linears(
     """Return (linears by the tensor they read, what is left out and why).
 
     Left out: layers that read the graph's inputs (projectors) or make its logits (LM head), weights that several nodes
-    share, fewer than 128 inputs, inputs that no block of at least 16 divides, and whatever matches ``exclude``
-    (shell patterns on the node's or the output's name).
+    share, fewer than 128 inputs or 32 outputs, inputs that no block from 16 up divides, and what matches
+    ``exclude`` (shell patterns on the node's or the output's name).
     """
     weights = {tensor.name: tensor for tensor in model.graph.initializer}
     uses = defaultdict(int)
@@ -73,8 +73,8 @@ def find_linears(
             why = "makes the logits (LM head)"
         elif uses[node.input[1]] > 1:
             why = "its weight is shared"
-        elif k < LEAST_INPUTS or fits is None:
-            why = f"{k} inputs are too few, or do not divide into blocks"
+        elif k < LEAST_INPUTS or fits is None or n < LEAST_OUTPUTS:
+            why = f"{k} inputs or {n} outputs are too few, or do not divide into blocks"
         elif node.op_type == "Gemm" and not _plain_gemm(node):
             why = "a Gemm with alpha, beta or transA"
         if why is not None:

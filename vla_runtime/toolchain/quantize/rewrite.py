@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from vla_runtime.toolchain.quantize.int4 import pack, quantise
+from vla_runtime.toolchain.quantize.int4 import pack
 from vla_runtime.toolchain.quantize.linears import Linear
 
 OPSET = 21
@@ -19,11 +19,11 @@ NORMS = ("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization
 
 @dataclass(frozen=True)
 class Quantised:
-    """What becomes of one linear: its scaled weight (K, N), and how far each group's range reaches (or None)."""
+    """What becomes of one linear: its (scaled) weight as INT4 values (K, N) and their scales (K/block, N)."""
 
     linear: Linear
-    weight: np.ndarray
-    reach: np.ndarray | None
+    q: np.ndarray
+    scales: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def _replace(graph: onnx.GraphProto, member: Quantised, source: str) -> None:
     node = next(each for each in graph.node if linear.output in each.output)
     old = next(each for each in graph.initializer if each.name == linear.initializer)
     kind = old.data_type
-    q, scales = quantise(member.weight, linear.block, member.reach)
+    q, scales = member.q, member.scales
     name = f"{linear.initializer}.int4"
     graph.initializer.append(helper.make_tensor(name, TensorProto.INT4, q.shape, pack(q), raw=True))
     graph.initializer.append(
