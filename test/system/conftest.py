@@ -35,9 +35,9 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.system)
 
 
-@pytest.fixture
-def ros_domain(monkeypatch):
-    """A DDS domain that no other test on this machine holds, as an int; ROS_DOMAIN_ID is set to it."""
+@contextlib.contextmanager
+def held_domain():
+    """A DDS domain that no other test on this machine holds, as an int; ROS_DOMAIN_ID is set to it meanwhile."""
     folder = Path(tempfile.gettempdir()) / "vla_runtime_domains"
     folder.mkdir(mode=0o777, exist_ok=True)
     first = os.getpid() % len(DOMAINS)
@@ -50,15 +50,30 @@ def ros_domain(monkeypatch):
             os.close(lock)
             continue
         try:
-            monkeypatch.setenv("ROS_DOMAIN_ID", str(domain))
-            monkeypatch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-            monkeypatch.setenv("RCUTILS_COLORIZED_OUTPUT", "0")
-            monkeypatch.setenv("OMP_NUM_THREADS", "1")
-            yield domain
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("ROS_DOMAIN_ID", str(domain))
+                patch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+                patch.setenv("RCUTILS_COLORIZED_OUTPUT", "0")
+                patch.setenv("OMP_NUM_THREADS", "1")
+                yield domain
         finally:
             os.close(lock)
         return
     pytest.fail(f"all DDS domains {DOMAINS.start}..{DOMAINS.stop - 1} are taken by other tests on this machine")
+
+
+@pytest.fixture
+def ros_domain():
+    """A domain for this test alone."""
+    with held_domain() as domain:
+        yield domain
+
+
+@pytest.fixture(scope="module")
+def shared_domain():
+    """A domain for all tests of a module that share their processes (`shared_spawn`, `shared_ros`)."""
+    with held_domain() as domain:
+        yield domain
 
 
 class Process:
@@ -115,13 +130,13 @@ class Process:
         return self.popen.wait(timeout_s)
 
 
-@pytest.fixture
-def spawn(ros_domain, tmp_path, request):
-    """`spawn(module, *args, **env)` starts `python -m module args` in the test's domain and returns a Process."""
+@contextlib.contextmanager
+def spawner(folder: Path):
+    """Gives a function that starts processes; whatever it started is dead afterwards."""
     started: list[Process] = []
 
     def start(module: str, *args: str, **env: str) -> Process:
-        log_path = tmp_path / f"{len(started)}-{module.rsplit('.', 1)[-1]}.log"
+        log_path = folder / f"{len(started)}-{module.rsplit('.', 1)[-1]}.log"
         process = Process(module, args, {**os.environ, **env}, log_path)
         started.append(process)
         return process
@@ -132,6 +147,20 @@ def spawn(ros_domain, tmp_path, request):
     for process in started:
         # pytest shows captured output only for a test that failed.
         print(f"---- {process.module} (exit {process.popen.returncode})\n{process.log()[-4000:]}")
+
+
+@pytest.fixture
+def spawn(ros_domain, tmp_path):
+    """`spawn(module, *args, **env)` starts `python -m module args` in the test's domain and returns a Process."""
+    with spawner(tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def shared_spawn(shared_domain, tmp_path_factory):
+    """As `spawn`, for processes that all tests of a module share."""
+    with spawner(tmp_path_factory.mktemp("processes")) as start:
+        yield start
 
 
 class Probe:
@@ -206,6 +235,12 @@ class Probe:
 @pytest.fixture
 def ros(ros_domain):
     """A Probe in the test's domain."""
-    probe = Probe(ros_domain)
-    yield probe
-    probe.close()
+    with contextlib.closing(Probe(ros_domain)) as probe:
+        yield probe
+
+
+@pytest.fixture(scope="module")
+def shared_ros(shared_domain):
+    """A Probe in the domain of a module's tests."""
+    with contextlib.closing(Probe(shared_domain)) as probe:
+        yield probe

@@ -13,6 +13,7 @@ from vla_runtime.nodes.clock import SIMULATED_STEP_S, SYSTEM_STEP_S, StampClock
 from vla_runtime.nodes.diagnostics import Level, Status
 from vla_runtime.nodes.handover import Outbox
 from vla_runtime.nodes.parameters import NodeParameters
+from vla_runtime.nodes.process import Runnable
 from vla_runtime.nodes.qos import LATCHED
 
 DIAGNOSTICS_PERIOD_S = 1.0
@@ -30,7 +31,7 @@ class TransitionRefusedError(UserError):
         self.retry = retry
 
 
-class ManagedNode(LifecycleNode):
+class ManagedNode(LifecycleNode, Runnable):
     """A lifecycle node with four hooks; a subclass overrides them and nothing of the transitions.
 
     ``setup`` (configure), ``start`` (activate, publishers already enabled), ``halt`` (deactivate, publishers still
@@ -42,8 +43,6 @@ class ManagedNode(LifecycleNode):
     def __init__(self, name: str, parameters: Callable[["ManagedNode"], NodeParameters]):
         super().__init__(name)
         self.refusal = ""
-        self.fatal = ""
-        self.callback_errors = 0
         self.qos_faults: dict[str, str] = {}
         self.outbox = Outbox(self)
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)

@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
 from vla_runtime.errors import UserError
-from vla_runtime.nodes.lifecycle import ManagedNode
 from vla_runtime.nodes.transport import choose_udp
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -27,13 +27,26 @@ _MAX_ERRORS_IN_A_ROW = 100
 """A callback that fails again and again is a broken process: better to end it and have it respawned."""
 
 
-def run_control(make_node: Callable[[], ManagedNode], args: list[str] | None = None) -> int:
+class Runnable(Node):
+    """A node that ``run`` runs."""
+
+    fatal = ""
+    """Why the process must end with an error; set it at any time."""
+
+    callback_errors = 0
+    """Exceptions of callbacks; ``run`` counts them here."""
+
+    def leave(self) -> None:
+        """Go down in order. Called when nothing spins any more, before the node is destroyed."""
+
+
+def run_control(make_node: Callable[[], Runnable], args: list[str] | None = None) -> int:
     """As ``run``, for a process with a control loop: by UDP, unless the user has chosen otherwise."""
     choose_udp(os.environ)
     return run(make_node, args)
 
 
-def run(make_node: Callable[[], ManagedNode], args: list[str] | None = None) -> int:
+def run(make_node: Callable[[], Runnable], args: list[str] | None = None) -> int:
     """Make the node, spin it until SIGINT or SIGTERM, let it leave. Returns the exit status."""
     stop = threading.Event()
     wake: list[Callable[[], None]] = []
@@ -64,7 +77,7 @@ def run(make_node: Callable[[], ManagedNode], args: list[str] | None = None) -> 
     return status
 
 
-def _spin(node: ManagedNode, executor: SingleThreadedExecutor, stop: threading.Event) -> int:
+def _spin(node: Runnable, executor: SingleThreadedExecutor, stop: threading.Event) -> int:
     errors = 0
     while not stop.is_set() and not node.fatal:
         try:

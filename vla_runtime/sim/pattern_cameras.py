@@ -8,15 +8,14 @@ import sys
 from array import array
 
 import numpy as np
-import rclpy
 from rclpy.clock import Clock, ClockType
-from rclpy.executors import ExternalShutdownException
-from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 
+from vla_runtime.nodes.process import Runnable, run
 
-class PatternCameras(Node):
+
+class PatternCameras(Runnable):
     """One picture per camera and period: a bright bar that moves over a gradient."""
 
     def __init__(self):
@@ -58,12 +57,7 @@ class PatternCameras(Node):
 
 def main(args: list[str] | None = None) -> int:
     """Run until SIGINT or SIGTERM."""
-    try:
-        with rclpy.init(args=args):
-            rclpy.spin(PatternCameras())
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    return 0
+    return run(PatternCameras, args)
 
 
 if __name__ == "__main__":
