@@ -14,6 +14,7 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 from launch import LaunchContext, LaunchDescription
+from vla_runtime.nodes.robot_file import load_robot
 from vla_runtime.paths import share
 from vla_runtime.toolchain.launching import Backoff, argument, pairs, parameters, respawned, truth
 
@@ -66,7 +67,9 @@ def nodes(context: LaunchContext) -> list[Action]:
     flag = {name: truth(value(name), name) for name in ("use_sim_time", "control", "policy", "autostart", "respawn")}
     common = {"robot": value("robot"), "autostart": flag["autostart"], "use_sim_time": flag["use_sim_time"]}
     suffix = "image_raw/compressed" if value("image_transport") == "compressed" else "image_raw"
-    command = [("joint_trajectory", value("controller_topic"))]
+    # Several controllers are named in the robot file, and their topics follow from that.
+    several = value("robot") and load_robot(value("robot")).controllers
+    command = [] if several else [("joint_trajectory", value("controller_topic"))]
     joints = [("joint_states", value("joint_states"))]
 
     def start(name: str, given: dict, remappings: list[tuple[str, str]]) -> list[Action]:

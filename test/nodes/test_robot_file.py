@@ -45,3 +45,36 @@ def test_a_file_that_cannot_be_right(tmp_path, content, text):
 def test_a_robot_that_is_not_there(name, text):
     with pytest.raises(RobotFileError, match=text):
         load_robot(name)
+
+
+def test_two_arms_name_their_controllers():
+    robot = load_robot("viperx_bimanual")
+    assert {name: len(joints) for name, joints in robot.controllers.items()} == {
+        "left_arm_controller": 7,
+        "right_arm_controller": 7,
+    }
+    assert load_robot("so101").controllers == {}
+
+
+@pytest.mark.parametrize(
+    ("controllers", "text"),
+    [
+        ("{one: [a, b]}", "unknown joint 'b'"),
+        ("{one: [a], two: [a]}", "joint 'a' has two controllers"),
+        ("[a]", "must map each controller"),
+        ("{one: a}", "must map each controller"),
+    ],
+)
+def test_controllers_that_cannot_be_right(tmp_path, controllers, text):
+    path = tmp_path / "mine.yaml"
+    path.write_text(GOOD + f"controllers: {controllers}\n")
+    with pytest.raises(RobotFileError, match=text):
+        load_robot(str(path))
+
+
+def test_a_joint_without_a_controller_is_named(tmp_path):
+    path = tmp_path / "mine.yaml"
+    more = GOOD + "  b: {lower: -1, upper: 1, velocity: 1, acceleration: 2, jerk: 3}\ncontrollers: {one: [a]}\n"
+    path.write_text(more)
+    with pytest.raises(RobotFileError, match="no controller drives b"):
+        load_robot(str(path))

@@ -1,8 +1,9 @@
 """The robot's limits and named poses, found by path or by the name of a file in config/robots."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -17,11 +18,15 @@ class RobotFileError(UserError):
 
 @dataclass(frozen=True)
 class Robot:
-    """What is known about a robot: limits in the controller's order of joints, poses by name (rad by joint)."""
+    """What is known about a robot: limits in the controller's order of joints, poses by name (rad by joint).
+
+    ``controllers``: which trajectory controller drives which joints; empty where one drives them all.
+    """
 
     path: Path
     limits: Limits
     poses: Mapping[str, Mapping[str, float]]
+    controllers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def load_robot(robot: str) -> Robot:
@@ -31,7 +36,8 @@ def load_robot(robot: str) -> Robot:
         limits = Limits.from_yaml(path)
     except LimitsError as error:
         raise RobotFileError(f"robot = '{robot}': {error}") from None
-    poses = yaml.safe_load(path.read_text(encoding="utf-8")).get("named_poses") or {}
+    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    poses = data.get("named_poses") or {}
     for name, pose in poses.items() if isinstance(poses, Mapping) else [("named_poses", None)]:
         if not isinstance(pose, Mapping) or not all(isinstance(v, (int, float)) for v in pose.values()):
             raise RobotFileError(f"{path}: named pose '{name}' must map joints to radians, found {pose!r}")
@@ -41,7 +47,22 @@ def load_robot(robot: str) -> Robot:
                 f"{path}: named pose '{name}' names unknown joint {', '.join(unknown)}; "
                 f"there are {', '.join(limits.joint_names)}"
             )
-    return Robot(path, limits, poses)
+    return Robot(path, limits, poses, _controllers(path, data.get("controllers") or {}, limits.joint_names))
+
+
+def _controllers(path: Path, given: Any, joints: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    if not isinstance(given, Mapping) or not all(isinstance(value, list) for value in given.values()):
+        raise RobotFileError(f"{path}: controllers must map each controller to the list of its joints, got {given!r}")
+    named = [str(joint) for value in given.values() for joint in value]
+    for joint in named:
+        if joint not in joints:
+            raise RobotFileError(f"{path}: controllers name an unknown joint '{joint}'; there are {', '.join(joints)}")
+        if named.count(joint) > 1:
+            raise RobotFileError(f"{path}: joint '{joint}' has two controllers; one must be its only one")
+    left = [joint for joint in joints if joint not in named]
+    if named and left:
+        raise RobotFileError(f"{path}: no controller drives {', '.join(left)}; add it to one under controllers")
+    return {str(name): tuple(map(str, value)) for name, value in given.items()}
 
 
 def _find(robot: str) -> Path:

@@ -18,13 +18,13 @@ from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
 from vla_runtime.control.watchdog_states import Command
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.control_node import ControlNode
+from vla_runtime.nodes.controllers import CommandOutput
 from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointMap
-from vla_runtime.nodes.messages import TrajectoryWriter, read_trajectory, stamp_ns
+from vla_runtime.nodes.messages import read_trajectory, stamp_ns
 from vla_runtime.nodes.process import run_control
-from vla_runtime.nodes.publishers import PublisherWatch
-from vla_runtime.nodes.qos import EVENTS, LATEST, offered_stream
+from vla_runtime.nodes.qos import EVENTS, LATEST
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trace import WATCHDOG_CALLS, watchdog_note
 from vla_runtime.nodes.watchdog_report import input_status, state_status, watchdog_status
@@ -57,26 +57,24 @@ class WatchdogNode(ControlNode):
         self.core = self.traced(core, WATCHDOG_CALLS, watchdog_note, **start)
         self._applied = self.settings
         self._joints = JointMap(robot.limits.joint_names)
-        self._writer = TrajectoryWriter(robot.limits.joint_names)
-        self._immediate = self.parameters["node"].stamp_mode == "immediate"
         self._planned = self.listen(JointTrajectory, "planned_trajectory", LATEST)
         self._teleop = self.listen(JointTrajectory, "teleop_trajectory", LATEST)
         self._requests = self.listen(JointTrajectory, "plan_request", EVENTS)
         self._answers = self.listen(JointTrajectory, "action_chunk", EVENTS)
         self._heartbeats = self.listen(Header, "heartbeat", EVENTS)
-        self._publisher = self.speak(JointTrajectory, "joint_trajectory", offered_stream(self.settings.period_s))
-        self.rivals = PublisherWatch(self, "joint_trajectory")
+        immediate = self.parameters["node"].stamp_mode == "immediate"
+        self.output = CommandOutput(self, robot, self.settings.period_s, immediate=immediate)
 
     def start(self) -> None:
         """Begin to watch, unless somebody else drives the arm."""
-        self.rivals.refuse_while_another_publishes()
+        self.output.refuse_while_another_publishes()
         super().start()
 
     def teardown(self) -> None:
         """Give everything back."""
-        if getattr(self, "rivals", None) is not None:
-            self.rivals.destroy()
-            self.rivals = None
+        if getattr(self, "output", None) is not None:
+            self.output.destroy()
+            self.output = None
         super().teardown()
         self.core = None
 
@@ -90,7 +88,7 @@ class WatchdogNode(ControlNode):
         self._publish(self.core.stop(now, "deactivated"))
         self.figures = self.core.snapshot(now)
         self.publish_state()
-        self._publisher.wait_for_all_acked(ACK_TIMEOUT)
+        self.output.wait_for_all_acked(ACK_TIMEOUT)
 
     # the tick
 
@@ -128,7 +126,7 @@ class WatchdogNode(ControlNode):
 
     def _publish(self, command: Command) -> None:
         if command.trajectory is not None:
-            self._publisher.publish(self._writer.trajectory(command.trajectory, self.stamps, immediate=self._immediate))
+            self.output.publish(command.trajectory)
         self.command = command
         if command.transition is not None:
             change = command.transition
@@ -152,7 +150,7 @@ class WatchdogNode(ControlNode):
             *super().report(),
             watchdog_status(self.command, self.figures),
             input_status(self.figures, self.joint_reader, self.settings),
-            self.rivals.status(),
+            *self.output.statuses(),
         ]
 
     def _answer_order(self, order: str):

@@ -1,0 +1,70 @@
+"""Commands for a robot with several trajectory controllers: each gets the part that concerns its joints.
+
+A joint trajectory controller refuses a message that names joints of another. So the whole command goes out on
+``joint_trajectory``, for the executor and for recordings, and its parts on ``<controller>/joint_trajectory``, all with
+one stamp: the arms move as one plan.
+"""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rclpy.duration import Duration
+from trajectory_msgs.msg import JointTrajectory
+
+from vla_runtime.control.trajectory import Trajectory
+from vla_runtime.nodes.diagnostics import Status
+from vla_runtime.nodes.messages import TrajectoryWriter
+from vla_runtime.nodes.publishers import PublisherWatch
+from vla_runtime.nodes.qos import offered_stream
+from vla_runtime.nodes.robot_file import Robot
+
+if TYPE_CHECKING:
+    from vla_runtime.nodes.control_node import ControlNode
+
+
+class CommandOutput:
+    """Publishes commands, whole and in parts."""
+
+    def __init__(self, node: "ControlNode", robot: Robot, period_s: float, *, immediate: bool):
+        names = robot.limits.joint_names
+        self._stamps, self._immediate = node.stamps, immediate
+        self._whole = node.speak(JointTrajectory, "joint_trajectory", offered_stream(period_s))
+        self._writer = TrajectoryWriter(names)
+        self._parts = []
+        topics = ["joint_trajectory"]
+        for controller, joints in robot.controllers.items():
+            topic = f"{controller}/joint_trajectory"
+            publisher = node.speak(JointTrajectory, topic, offered_stream(period_s))
+            self._parts.append((publisher, TrajectoryWriter(joints), [names.index(joint) for joint in joints]))
+            topics.append(topic)
+        self.rivals = [PublisherWatch(node, topic) for topic in topics]
+
+    def refuse_while_another_publishes(self) -> None:
+        """Raise TransitionRefusedError while somebody else commands one of the controllers."""
+        for watch in self.rivals:
+            watch.refuse_while_another_publishes()
+
+    def publish(self, trajectory: Trajectory) -> None:
+        """Send a command. The parts first: they are what moves."""
+        # Read once: a stamp is converted from the steady clock, and two readings differ by microseconds.
+        stamp = 0 if self._immediate else self._stamps.to_stamp(trajectory.start)
+        times, positions, velocities = trajectory.times, trajectory.positions, trajectory.velocities
+        for publisher, writer, columns in self._parts:
+            part = writer.write(stamp, trajectory.plan_id, times, positions[:, columns], velocities[:, columns])
+            publisher.publish(part)
+        self._whole.publish(self._writer.write(stamp, trajectory.plan_id, times, positions, velocities))
+
+    def wait_for_all_acked(self, timeout: Duration) -> None:
+        """Wait until the last command has left the house."""
+        for publisher in [part[0] for part in self._parts] + [self._whole]:
+            publisher.wait_for_all_acked(timeout)
+
+    def statuses(self) -> list[Status]:
+        """Who publishes on each topic, for /diagnostics."""
+        first, *others = [watch.status() for watch in self.rivals]
+        return [first, *(replace(status, name=f"command topic {status.values['topic']}") for status in others)]
+
+    def destroy(self) -> None:
+        """Stop watching for rivals (the publishers are the node's)."""
+        for watch in self.rivals:
+            watch.destroy()
