@@ -1,5 +1,6 @@
 """The files that an integrator starts from: robots, controllers."""
 
+import json
 import math
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import yaml
 
 from vla_runtime.control.brake import brake
 from vla_runtime.control.limits import Limits
+from vla_runtime.control.watchdog_states import State
 
 CONFIG = Path(__file__).resolve().parent.parent / "config"
 ROBOTS = sorted((CONFIG / "robots").glob("*.yaml"))
@@ -93,3 +95,26 @@ class TestController:
 
 def test_there_is_a_file_for_every_distro():
     assert {path.stem for path in CONTROLLERS} == {"humble", "jazzy", "kilted", "rolling"}
+
+
+class TestFoxgloveLayout:
+    layout = json.loads((CONFIG / "foxglove" / "vla_runtime.json").read_text())
+
+    def leaves(self, node) -> list[str]:
+        if isinstance(node, str):
+            return [node]
+        assert node["direction"] in ("row", "column")
+        return self.leaves(node["first"]) + self.leaves(node["second"])
+
+    def test_every_panel_is_placed_and_configured(self):
+        placed = self.leaves(self.layout["layout"])
+        assert len(set(placed)) == len(placed)
+        assert set(placed) == set(self.layout["configById"])
+
+    def test_it_knows_every_state_of_the_watchdog(self):
+        rules = self.layout["configById"]["Indicator!who"]["rules"]
+        assert {rule["rawValue"] for rule in rules} == {str(state) for state in State}
+
+    def test_it_calls_the_watchdogs_services_only(self):
+        services = {p["serviceName"] for p in self.layout["configById"].values() if "serviceName" in p}
+        assert services == {f"/watchdog/{name}" for name in ("hold", "release", "reset")}
