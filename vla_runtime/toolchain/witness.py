@@ -1,12 +1,14 @@
 """A witness of the streams in a domain: what arrived, when DDS received it. It stands beside the nodes."""
 
 import threading
+import time
 from contextlib import suppress
 
 import numpy as np
 import rclpy
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.qos import QoSProfile
+from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
 from vla_runtime.nodes.messages import read_table, read_times, stamp_ns
@@ -15,6 +17,7 @@ from vla_runtime.toolchain.run_log import Motion
 
 PRIORITY = 10
 KEEP = 4000
+YARDSTICK_S = 0.01
 
 
 class Witness:
@@ -25,7 +28,11 @@ class Witness:
         self._commands: list[Motion] = []
         self._chunks: list[Motion] = []
         self._requests: list[Motion] = []
+        self._speeds: list[tuple[float, float]] = []  # (received, rad/s of the fastest joint)
+        self._oversleeps: list[tuple[float, float]] = []
+        self._closing = threading.Event()
         self._ready = threading.Event()
+        threading.Thread(target=self._watch_the_machine, name="yardstick", daemon=True).start()
         self._thread = threading.Thread(target=self._run, name="witness", daemon=True)
         self._thread.start()
         self._ready.wait()
@@ -38,11 +45,28 @@ class Witness:
         for topic, log in (("joint_trajectory", self._commands), ("action_chunk", self._chunks),
                            ("plan_request", self._requests)):  # fmt: skip
             node.create_subscription(JointTrajectory, topic, self._note(log), QoSProfile(depth=100))
+        node.create_subscription(JointState, "joint_states", self._note_speed, QoSProfile(depth=100))
         executor = SingleThreadedExecutor(context=self._context)
         executor.add_node(node)
         self._ready.set()
         with suppress(ExternalShutdownException):
             executor.spin()
+
+    def _watch_the_machine(self) -> None:
+        """Sleep as a control loop does; how much too long that takes is the machine's doing, not the nodes'."""
+        own_thread_realtime(PRIORITY + 30)
+        while not self._closing.is_set():
+            begin = time.monotonic()
+            time.sleep(YARDSTICK_S)
+            late = time.monotonic() - begin - YARDSTICK_S
+            with self._lock:
+                self._oversleeps.append((time.time(), late))
+                del self._oversleeps[:-KEEP]
+
+    def machine_stall(self, instant: float) -> float:
+        """The longest that a bare sleeping thread overslept since an instant, s."""
+        with self._lock:
+            return max((late for at, late in self._oversleeps if at >= instant), default=0.0)
 
     def _note(self, log: list[Motion]):
         def note(message: JointTrajectory, info: dict) -> None:
@@ -61,6 +85,20 @@ class Witness:
                 del log[:-KEEP]
 
         return note
+
+    def _note_speed(self, message: JointState, info: dict) -> None:
+        with self._lock:
+            self._speeds.append((info["received_timestamp"] * 1e-9, float(np.abs(message.velocity).max())))
+            del self._speeds[:-KEEP]
+
+    def rest_after(self, instant: float, speed: float) -> float:
+        """From when on, after an instant, every joint was measured slower than ``speed`` rad/s; infinite if never."""
+        with self._lock:
+            after = [(at, value) for at, value in self._speeds if at >= instant]
+        moving = [at for at, value in after if value > speed]
+        if not after or after[-1][1] > speed:
+            return float("inf")
+        return moving[-1] if moving else instant
 
     def commands_since(self, instant: float) -> list[Motion]:
         """Commands that arrived since an instant, in order."""
@@ -88,5 +126,6 @@ class Witness:
 
     def close(self) -> None:
         """Stop listening."""
+        self._closing.set()
         self._context.try_shutdown()
         self._thread.join(2.0)
