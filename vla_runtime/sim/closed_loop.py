@@ -7,8 +7,6 @@ and settings give the same episode, bit for bit, wherever the delay does not dep
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -24,14 +22,15 @@ from vla_runtime.nodes.robot_file import load_robot
 from vla_runtime.policy.observation import NotReady
 from vla_runtime.policy.policy import Policy
 from vla_runtime.sim.arm import PHYSICS_STEP_S, Arm
-from vla_runtime.sim.checker import Checker
+from vla_runtime.sim.command_checker import CommandChecker
 from vla_runtime.sim.episode import EpisodeResult
 from vla_runtime.sim.eyes import Eyes
-from vla_runtime.sim.follower import Follower, FollowerSettings, TrajectoryMessage
-from vla_runtime.sim.judge import TIME_LIMIT_S, EpisodeJudge
+from vla_runtime.sim.follower import Follower, TrajectoryMessage
+from vla_runtime.sim.judge import EpisodeJudge
+from vla_runtime.sim.loop_settings import PERIOD_S, LoopSettings, fixed_delay, measured_delay
 from vla_runtime.sim.senses import Senses
+from vla_runtime.sim.stream import StreamFigures
 
-PERIOD_S = 0.02
 STEP_S = 0.004  # of the controller
 STEPS = round(PERIOD_S / STEP_S)
 HEARTBEAT_S = 0.05
@@ -40,40 +39,7 @@ BEGIN_S = 1000.0
 EPOCH_NS = 1_700_000_000 * 10**9
 FRAME_WAIT_S = 0.1
 
-Delay = Callable[[float], float]
-"""What an inference that took so many seconds here takes in the simulation, s."""
-
-
-def fixed_delay(ticks: float) -> Delay:
-    """Every inference takes so many control periods, whatever it takes here; 0 = an answer within the same period."""
-    if not ticks >= 0:
-        raise ValueError(f"the delay is {ticks} ticks; it must be 0 or above")
-    return lambda _measured_s: ticks * PERIOD_S
-
-
-def measured_delay(added_ticks: float = 0.0, scale: float = 1.0) -> Delay:
-    """Every inference takes what it takes here, times `scale`, plus so many control periods. Not reproducible."""
-    return lambda measured_s: measured_s * scale + added_ticks * PERIOD_S
-
-
-@dataclass(frozen=True)
-class LoopSettings:
-    """How episodes are run.
-
-    `executor`, `watchdog`: parameters that differ from the tables' defaults. `send_prefix`: whether requests carry the
-    committed prefix to the policy (as the nodes do). `fps` of the cameras. `time_limit_s`: when an episode is given
-    up. `keep_log`: whether results carry the commanded and measured joints.
-    """
-
-    delay: Delay = field(default_factory=lambda: fixed_delay(3))
-    executor: dict[str, Any] = field(default_factory=dict)
-    watchdog: dict[str, Any] = field(default_factory=dict)
-    follower: FollowerSettings = field(default_factory=FollowerSettings)
-    robot: str = "so101_sim"
-    send_prefix: bool = True
-    fps: float = 30.0
-    time_limit_s: float = TIME_LIMIT_S
-    keep_log: bool = False
+__all__ = ["ClosedLoop", "LoopSettings", "fixed_delay", "measured_delay", "run_episode", "run_episodes"]
 
 
 class ClosedLoop:
@@ -119,7 +85,8 @@ class _Episode:
         self.watchdog = Watchdog(loop._watchdog_settings, loop.limits, poses=loop._poses)
         self.follower = Follower(self.arm.joint_names, self.settings.follower)
         self.senses = Senses(self.arm, loop.eyes, self.model, instruction, self.settings.fps)
-        self.checker = Checker(loop.limits, PERIOD_S)
+        self.checker = CommandChecker(loop.limits)  # judges what is published
+        self.stream = StreamFigures(loop.limits)  # and what the controller makes of it
         self.judge = EpisodeJudge(colour)
         self.blended = ~loop.limits.discrete
         self.command: Trajectory | None = None  # the last one published
@@ -159,11 +126,10 @@ class _Episode:
         now_ns = _stamp(now)
         measured = self.arm.q
         command = self.follower.update(now_ns, measured, self.arm.qd)
-        self.checker.commanded(command.positions, STEP_S)
+        if self.stream.commanded(command.positions, STEP_S):
+            self.arm.set_targets(command.positions)
         if phase == 0:
             self.rows.append((now - BEGIN_S, command.positions, measured))
-        if np.isfinite(command.positions).all():
-            self.arm.set_targets(command.positions)
         self.arm.step(round(STEP_S / PHYSICS_STEP_S))
 
     def _infer(self, now: float) -> None:
@@ -236,15 +202,17 @@ class _Episode:
         self.time_in_state[str(decision.state)] += PERIOD_S
         if decision.transition is not None and str(decision.transition.target) == "COASTING":
             self.counts["misses"] += 1
+        self.checker.check(now, decision.trajectory, due=self.command is not None)
         if decision.trajectory is None:
             return
         self.command = trajectory = decision.trajectory
+        plan_end = self.plan_ends.get(trajectory.plan_id, np.inf) if self.in_command else np.inf
+        # A waypoint whose time has passed, or of a plan that has been used up.
+        self.counts["elapsed"] += now - trajectory.start > PERIOD_S or trajectory.start > plan_end + 1e-6
         message = TrajectoryMessage.from_arrays(
             _stamp(trajectory.start), trajectory.joint_names, trajectory.times, trajectory.positions,
             trajectory.velocities,
         )  # fmt: skip
-        end = self.plan_ends.get(trajectory.plan_id) if self.in_command else None
-        self.checker.published(message, _stamp(now), None if end is None else _stamp(end))
         self.follower.accept(message, _stamp(now))
 
     def _result(self, seed: int, duration_s: float) -> EpisodeResult:
@@ -271,10 +239,20 @@ class _Episode:
             deadline_misses=self.counts["misses"],
             refused_plans=self.counts["refused"],
             rejected_messages=sum(self.follower.figures.rejected.values()),
-            elapsed_executed=self.checker.elapsed,
-            violations=dict(self.checker.violations),
+            elapsed_executed=self.counts["elapsed"],
+            violations=self._violations(),
             log=log,
         )
+
+    def _violations(self) -> dict[str, int]:
+        found = Counter(violation.rule for violation in self.checker.violations)
+        stream = self.stream
+        found.update(
+            controller_step=stream.step_violations,
+            controller_position=stream.position_violations,
+            controller_not_finite=stream.not_finite,
+        )
+        return {rule: count for rule, count in found.items() if count}
 
 
 def run_episode(

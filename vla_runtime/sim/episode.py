@@ -43,7 +43,7 @@ class EpisodeResult:
 
     @property
     def limit_violations(self) -> int:
-        """All that the independent checker found."""
+        """All that the independent checkers found."""
         return sum(self.violations.values())
 
 

@@ -8,31 +8,27 @@ lays the cubes, `~/reset` (std_srvs/Trigger) lays them again as they were and br
 (JSON, 2 Hz) what the controller has counted.
 """
 
-import contextlib
 import json
-import signal
 import sys
 from array import array
 from pathlib import Path
 
 import numpy as np
-import rclpy
 from rcl_interfaces.msg import ParameterDescriptor
-from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
-from rclpy.node import Node
 from rclpy.qos import QoSProfile, qos_profile_sensor_data
-from rclpy.signals import SignalHandlerOptions
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
-from vla_runtime.control.limits import Limits, LimitsError
+from vla_runtime.control.limits import LimitsError
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.loop import ControlLoop
+from vla_runtime.nodes.process import Runnable, run_control
 from vla_runtime.nodes.qos import LATCHED
-from vla_runtime.paths import share
+from vla_runtime.nodes.realtime import SWITCH_INTERVAL_S
+from vla_runtime.nodes.robot_file import load_robot
 from vla_runtime.sim.cameras import Cameras
 from vla_runtime.sim.follower import FollowerSettings, TrajectoryMessage
 from vla_runtime.sim.robot import JointReading, SimRobot
@@ -62,7 +58,7 @@ PARAMETERS = {
 }
 
 
-class SimRobotNode(Node):
+class SimRobotNode(Runnable):
     """Glue between the simulated robot's threads and ROS."""
 
     def __init__(self):
@@ -104,7 +100,7 @@ class SimRobotNode(Node):
             f"{'two cameras' if self._value('cameras') else 'no cameras'}; {self.robot.arm.scene.instruction}"
         )
 
-    def close(self) -> None:
+    def leave(self) -> None:
         """End the threads and write the log."""
         self.loop.stop()
         self.cameras.stop()
@@ -116,8 +112,7 @@ class SimRobotNode(Node):
         return self.get_parameter(name).value
 
     def _make_robot(self, rate_hz: float) -> SimRobot:
-        robot = self._value("robot")
-        path = Path(robot) if robot.endswith((".yaml", ".yml")) else share("config", "robots", f"{robot}.yaml")
+        limits = load_robot(self._value("robot")).limits
         if not self._value("camera_fps") > 0 or min(self._value("camera_width"), self._value("camera_height")) < 8:
             raise UserError("camera_fps must be above 0, camera_width and camera_height at least 8")
         try:
@@ -129,7 +124,7 @@ class SimRobotNode(Node):
                 allow_partial_joints_goal=self._value("allow_partial_joints_goal"),
                 cmd_timeout_s=self._value("cmd_timeout"),
             )
-            return SimRobot(Limits.from_yaml(path), settings, self._value("seed"), self._value("instruction") or None)
+            return SimRobot(limits, settings, self._value("seed"), self._value("instruction") or None)
         except (LimitsError, ValueError) as problem:
             raise UserError(f"sim_robot cannot start: {problem}") from problem
 
@@ -212,30 +207,8 @@ def _set_stamp(message, stamp_ns: int) -> None:
 
 def main(args: list[str] | None = None) -> int:
     """Run the node until SIGINT or SIGTERM. Returns the exit code: 0 ended, 1 could not start."""
-    sys.setswitchinterval(5e-4)
-    # The threads must end before the context does, and a shell may have started us with SIGINT ignored.
-    rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
-    node = None
-    executor = SingleThreadedExecutor()
-    try:
-        node = SimRobotNode()
-        executor.add_node(node)
-        executor.spin()
-    except UserError as problem:
-        print(f"sim_robot: {problem}", file=sys.stderr)
-        return 1
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    finally:
-        if node is not None:
-            node.close()
-            with contextlib.suppress(KeyboardInterrupt):
-                executor.shutdown(timeout_sec=1.0)
-                node.destroy_node()
-        rclpy.try_shutdown()
-    return 0
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    return run_control(SimRobotNode, args)
 
 
 if __name__ == "__main__":
