@@ -159,6 +159,9 @@ def run(args: argparse.Namespace) -> int:
     recorder = Recorder(node, args.out, args.topics, args.exclude, args.image_hz)
     with suppress(KeyboardInterrupt, ExternalShutdownException):
         rclpy.spin(node)
+    # A terminal and a launch both send Ctrl-C: the second must not cut off the bag's end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     recorder.close()
     node.destroy_node()
     rclpy.try_shutdown()
