@@ -17,6 +17,7 @@ from vla_runtime.policy.proof import require_proof
 
 # family: module whose ``make(bundle, engines)`` builds the policy; a new family is one file and one line here
 FAMILIES: dict[str, str] = {
+    "direct": "vla_runtime.policy.direct",
     "flow": "vla_runtime.policy.flow",
 }
 

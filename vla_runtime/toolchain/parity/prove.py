@@ -73,7 +73,10 @@ def _numbers(request: Request, reference_bundle: Bundle, candidate: Policy, prog
         checkpoint = compare_ticks(request.observations.actions, found, std, joints, budgets.ticks)
         levels.append(Level("checkpoint", checkpoint.verdict, checkpoint.faults, checkpoint.figures))
     levels.append(compare_trajectories(wanted, found, forward_kinematics(joints), budgets.trajectories))
-    levels.append(_closed_loop(request, reference_bundle, candidate, float(np.abs(found - wanted).max()), progress))
+    if any(level.verdict == FAIL for level in levels):
+        levels.append(Level("closed_loop", MISSING, ["not run: an earlier level failed"]))
+    else:
+        levels.append(_closed_loop(request, reference_bundle, candidate, float(np.abs(found - wanted).max()), progress))
     return levels
 
 
