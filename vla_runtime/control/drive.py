@@ -83,7 +83,7 @@ class Drive:
         left = rebased(trajectory, now)
         if self.shadow is None:
             return self.gate.near(left, measured) or self.gate.limits_kept(left) or left
-        refusal = self.gate.continuous(trajectory, self.shadow, tolerance_rad or self.settings.continuity_rad)
+        refusal = self.gate.continuous(trajectory, self.shadow, tolerance_rad)
         if refusal is not None:
             return refusal
         position, velocity = self.shadow.sample(now)

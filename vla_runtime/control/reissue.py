@@ -111,7 +111,8 @@ def led(
     times = trajectory.times[:rows]
     ahead, speeds = trajectory.positions[:rows], trajectory.velocities[:rows]
     never = np.full(len(limits), np.inf)
-    way = tracker.follow(position, velocity, times, ahead, speeds, limits.acceleration, never, speeds)
+    survey = tracker.survey(times, ahead, speeds, speeds, never)
+    way = tracker.follow(position, velocity, survey, 0, rows - 1, limits.acceleration)
     stop = brake(way.positions[-1], way.velocities[-1], way.acceleration, limits, step_s)
     velocities = np.concatenate((velocity[None], way.velocities, stop.velocities[1:]))
     velocities[-1] = 0.0

@@ -278,7 +278,7 @@ class Watchdog:
         if target not in TRANSITIONS[source]:
             raise AssertionError(f"{source} -> {target} ({cause}) is not in the table of transitions")
         self.passed[source, target] += 1
-        self._flush = self._flush or (IN_COMMAND[source] == "policy" and IN_COMMAND[target] != "policy")
+        self._flush = self._flush or target in (State.HOLD, State.TELEOP, State.FAULT)
         self._transition = Transition(now, source, target, cause, self.passed[source, target])
         self.transitions.append(self._transition)
         self.state, self.cause, self.since = target, cause, now

@@ -39,7 +39,6 @@ class WatchdogSettings:
     teleop_timeout_s: float
     teleop_speed: float
     teleop_engage_rad: float
-    continuity_rad: float
     seam_s: float
     limit_tolerance: float
     position_tolerance_rad: float
@@ -125,8 +124,6 @@ WATCHDOG_TABLE: Table[WatchdogSettings] = Table(
                   "stream is"),
         Parameter("teleop_engage_rad", float, 0.03, 0.0, 1.0, "rad", "closer than this the arm follows the stream "
                   "itself"),
-        Parameter("continuity_rad", float, 0.05, 0.0, 1.0, "rad", "how far a planned trajectory may lie from the last "
-                  "command, at its stamp, before it is refused as a jump (ten times that per second in velocity)"),
         Parameter("seam_s", float, 0.1, 0.02, 0.5, "s", "time in which the difference between the last command and a "
                   "new plan fades out; longer where the limits want it"),
         Parameter("limit_tolerance", float, 0.01, 0.0, 0.5, "", "by what fraction velocity and acceleration may exceed "

@@ -91,7 +91,7 @@ class Command:
         cause: why it is in that state, or why nothing is published.
         in_command: ``policy``, ``fallback``, ``teleop`` or ``none``.
         transition: the last change of state since the previous tick, or None.
-        flush: the executor must forget its plans: command has just left the policy.
+        flush: the executor must forget its plans: the arm has just gone to an operator or to a fault.
     """
 
     trajectory: Trajectory | None

@@ -7,7 +7,7 @@ sound) and judges every command by it, without asking the watchdog why it did wh
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -40,10 +40,10 @@ class ControlWorld:
         lose_requests, lose_answers: messages to the policy, to the executor are lost.
         copies: how often each answer, planned trajectory and request is delivered.
         clock_s: the ROS clock minus the steady clock; faults change it.
-        pushed: (n,) rad added to what is measured.
+        pushed: (n,) rad (or 0) added to what is measured.
     """
 
-    def __init__(self, seed: int, limits: Limits, settings: WatchdogSettings | None = None) -> None:
+    def __init__(self, seed: int | Sequence[int], limits: Limits, settings: WatchdogSettings | None = None) -> None:
         rng = self.rng = np.random.default_rng(seed)
         self.limits = limits
         self.settings = settings or watchdog_settings(recover_ticks=5, recover_plans=1)
@@ -60,9 +60,9 @@ class ControlWorld:
         self.lose_requests = self.lose_answers = False
         self.copies = 1
         self.clock_s = 0.0
-        self.pushed = np.zeros(len(limits))
+        self.pushed: np.ndarray | float = 0.0
         self.ticks = 0
-        self.refusals = 0
+        self.sound_at = 0.0  # when the last fault ends that is known of
         self._events: list[tuple[float, int, Callable[..., None], tuple]] = []
         self._order = itertools.count()
         self._epoch = itertools.count()
@@ -170,24 +170,24 @@ class ControlWorld:
         policy = self.policy
         if lost or policy.hung or policy.dead or policy.status != "ready":
             return
-        t0 = self._stamp(policy.observe(self.now))
-        self.later(policy.latency(), self._answer, t0, request.request_id, policy)
+        t0, seen = policy.observe(self.now), self.arm(self.now)[0]
+        self.later(policy.latency(), self._answer, t0, self._stamp(t0), seen, request.request_id)
 
-    def _answer(self, t0_stamp: float, request_id: str, asked: ScriptedPolicy) -> None:
-        policy = self.policy
-        if policy.dead or policy.hung or asked is not policy:
+    def _answer(self, t0: float, t0_stamp: float, seen: np.ndarray, request_id: str) -> None:
+        if self.policy.dead or self.policy.hung:
             return
-        chunk = policy.chunk(self._unstamp(t0_stamp), request_id)
+        chunk = self.policy.chunk(t0, seen, request_id)
         for copy in range(self.copies):
-            self.later(DELAY_S * (1 + copy), self._answer_arrives, chunk, self.lose_answers)
+            self.later(DELAY_S * (1 + copy), self._answer_arrives, chunk, t0_stamp - t0, self.lose_answers)
 
-    def _answer_arrives(self, chunk: ActionChunk, lost: bool) -> None:
+    def _answer_arrives(self, chunk: ActionChunk, clock_then_s: float, lost: bool) -> None:
         if lost:  # on its way to the executor and to the watchdog alike
             return
+        chunk = replace(chunk, t0=chunk.t0 + clock_then_s - self.clock_s)
         self.truth.answered(self.now, chunk.request_id, chunk.t0)
         self.watchdog.saw_answer(self.now, chunk.request_id, chunk.t0)
-        if self.executor_on and self.executor.offer(self.now, replace(chunk, received=self.now)) is not None:
-            self.refusals += 1
+        if self.executor_on:
+            self.executor.offer(self.now, replace(chunk, received=self.now))
 
     # Executor
 
@@ -195,7 +195,12 @@ class ControlWorld:
         self._at(self.now + PERIOD_S, self._executor_tick)
         if not self.executor_on:
             return
-        tick = self.executor.tick(self.now, self._joints_seen, self._seen_command, self._policy_drives)
+        try:
+            tick = self.executor.tick(self.now, self._joints_seen, self._seen_command, self._policy_drives)
+        except Exception as error:  # the process would be gone: that is a violation, and the next one starts
+            self.truth.checker.note(self.now, "executor died", f"{type(error).__name__}: {error}")
+            self.start_executor()
+            return
         if tick.request is not None:
             for copy in range(self.copies):
                 self.truth.requested(self.now, tick.request.request_id)
@@ -208,8 +213,12 @@ class ControlWorld:
         else:
             planned = self.planned_change(planned)
         if planned is not None:
-            for copy in range(self.copies):
-                self.later(DELAY_S * (1 + copy) + self.planned_delay_s, self._planned_arrives, planned)
+            self.deliver_planned(planned)
+
+    def deliver_planned(self, planned: Trajectory) -> None:
+        """Send a planned trajectory (its start is a ROS stamp) on its way to the watchdog."""
+        for copy in range(self.copies):
+            self.later(DELAY_S * (1 + copy) + self.planned_delay_s, self._planned_arrives, planned)
 
     def _planned_arrives(self, planned: Trajectory) -> None:
         self._planned_seen = replace(planned, start=self._unstamp(planned.start))
@@ -220,7 +229,12 @@ class ControlWorld:
         self._at(self.now + PERIOD_S, self._watchdog_tick)
         self.ticks += 1
         planned, self._planned_seen = self._planned_seen, None
-        command = self.watchdog.tick(self.now, self._joints_seen, planned)
+        try:
+            command = self.watchdog.tick(self.now, self._joints_seen, planned)
+        except Exception as error:
+            self.truth.checker.note(self.now, "watchdog died", f"{type(error).__name__}: {error}")
+            self.start_watchdog()
+            return
         self.truth.commanded(self.now, command, self.arm(self.now))
         if command.trajectory is not None:
             self._command = command.trajectory

@@ -7,6 +7,8 @@ import numpy as np
 from vla_runtime.control.chunk import ActionChunk
 from vla_runtime.control.limits import Limits
 
+RETURN_RAD_S = 1.0  # how fast the policy leads an arm that is elsewhere back to its path
+
 Corruption = Callable[[ActionChunk], ActionChunk]
 
 
@@ -47,6 +49,7 @@ class ScriptedPolicy:
         extra_latency_s: added to every answer.
         frozen_t0: an observation time that no longer moves (a camera that repeats its last picture).
         corrupt: changes every chunk before it leaves.
+        offset_rad: how far chunks differ from the path, and so from each other.
     """
 
     def __init__(
@@ -59,7 +62,8 @@ class ScriptedPolicy:
         self.extra_latency_s = 0.0
         self.frozen_t0: float | None = None
         self.corrupt: Corruption | None = None
-        self.offset_rad = 0.02  # chunks of a real policy do not agree with each other
+        # Chunks of a real policy do not agree with each other; those of a perfect one would.
+        self.offset_rad = float(rng.choice([0.0, 0.02]))
 
     def latency(self) -> float:
         """Return how long the next answer takes, seconds."""
@@ -69,10 +73,17 @@ class ScriptedPolicy:
         """Return the steady time of the observation that an answer to a request at ``now`` uses."""
         return now - 0.01 if self.frozen_t0 is None else self.frozen_t0
 
-    def chunk(self, t0: float, request_id: str) -> ActionChunk:
-        """Return the chunk for an observation at ``t0``; ``received`` is set by whoever receives it."""
-        positions = self._path(t0 + self.dt * np.arange(self.horizon))
+    def chunk(self, t0: float, seen: np.ndarray, request_id: str) -> ActionChunk:
+        """Return the chunk for an observation at ``t0`` with the arm seen at ``seen`` (n,) rad.
+
+        It leads from there back to the path, as a policy that looks at the arm would. ``received`` is set by whoever
+        receives it.
+        """
+        ahead = self.dt * np.arange(self.horizon)
+        positions = self._path(t0 + ahead)
+        away = seen - positions[0]
+        left = np.sign(away) * np.maximum(np.abs(away) - RETURN_RAD_S * ahead[:, None], 0.0)
         offset = self._rng.uniform(-self.offset_rad, self.offset_rad, positions.shape[1])
-        positions = positions + np.where(self._limits.discrete, 0.0, offset)
+        positions = positions + np.where(self._limits.discrete, 0.0, left + offset)
         chunk = ActionChunk(t0, self.dt, self._limits.joint_names, positions, request_id, t0)
         return chunk if self.corrupt is None else self.corrupt(chunk)

@@ -4,7 +4,7 @@ Nothing here asks the watchdog for its reasons: the onset of a silence is the in
 was sent, known only to the simulated world.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,11 +43,12 @@ class Truth:
         self._limits, self._settings, self._period_s = limits, settings, period_s
         self.checker = CommandChecker(limits)
         self.switches: list[Switch] = []
+        self.states: Counter[str] = Counter()  # ticks in each
         self.unfounded = 0  # fallbacks for which the world knows no reason
         self._armed = False
         self._driver = "none"
-        self._plan_id = ""
-        self._joints_at = self._ready_at = self._planned_at = 0.0
+        self._plan_id = self._status = ""
+        self._joints_at = self._ready_at = self._planned_at = self._planned_surely_at = 0.0
         self._open: OrderedDict[str, float] = OrderedDict()
         self._observed: OrderedDict[str, float] = OrderedDict()
 
@@ -70,6 +71,7 @@ class Truth:
 
     def heartbeat_sent(self, now: float, status: str) -> None:
         """A heartbeat left the policy."""
+        self._status = status
         if status == "ready":
             self._ready_at = now
 
@@ -91,8 +93,11 @@ class Truth:
 
     def planned_sent(self, arrives: float, stamp: float) -> None:
         """A sound planned trajectory left the executor; one that comes too late to be used does not count."""
-        if arrives - stamp <= self._settings.stream_deadline_s:
+        spare = self._settings.stream_deadline_s - (arrives - stamp)
+        if spare >= 0.0:
             self._planned_at = stamp
+        if spare >= self._period_s:  # in time whatever the phase of the watchdog's ticks
+            self._planned_surely_at = stamp
 
     # Judgement
 
@@ -112,6 +117,7 @@ class Truth:
 
     def commanded(self, now: float, command: Command, arm: tuple[np.ndarray, np.ndarray]) -> None:
         """Judge one tick of the watchdog; ``arm``: where the arm is, position and velocity."""
+        self.states[str(command.state)] += 1
         trajectory = command.trajectory
         due = self._armed and command.state is not State.INACTIVE
         if trajectory is not None and not self._armed:
@@ -139,13 +145,14 @@ class Truth:
                 self.checker.note(now, "deadline", text)
 
     def _switched(self, now: float, plan_id: str) -> None:
-        late = {
-            stage: now - onset - deadline
-            for stage, (onset, deadline) in self.onsets(plan_id).items()
-            if now - onset > deadline
-        }
-        if not late:
-            self.unfounded += 1
-            return
+        """The fallback has taken the arm from the policy: note why, by the world's own knowledge."""
+        onsets = self.onsets(plan_id)
+        late = {stage: now - onset - deadline for stage, (onset, deadline) in onsets.items()}
         stage = max(late, key=lambda name: late[name])
-        self.switches.append(Switch(now, stage, late[stage], now - self.onsets(plan_id)[stage][0]))
+        if late[stage] > 0.0:
+            self.switches.append(Switch(now, stage, late[stage], now - onsets[stage][0]))
+            return
+        # A sound message may be lost to the watchdog, up to one period long, when an unsound one follows at its heels.
+        surely = now - self._planned_surely_at - self._settings.stream_deadline_s
+        founded = late["joints"] > -self._period_s or surely > 0.0 or self._status.startswith("error")
+        self.unfounded += not founded
