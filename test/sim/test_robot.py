@@ -116,7 +116,9 @@ def test_a_new_episode_keeps_or_resets_the_arm():
     assert np.abs(clocked.run(0.2)[-1].position - goal).max() < 0.02
     status = clocked.robot.status()
     assert (status["episode"], status["seed"], status["colour"]) == (2, 7, "blue")
+    assert clocked.robot.controller()["received"] == 1
     clocked.robot.begin_episode(8)
+    assert clocked.robot.controller()["received"] == 1, "counted over all episodes"
     assert np.abs(clocked.run(0.2)[-1].position - home).max() < 5e-3
     assert clocked.robot.controller()["step_violations"] == 0
     with pytest.raises(ValueError, match="exactly one"):

@@ -11,7 +11,7 @@ from vla_runtime.sim.arm import PHYSICS_STEP_S, Arm
 from vla_runtime.sim.follower import Follower, FollowerSettings, TrajectoryMessage
 from vla_runtime.sim.judge import EpisodeJudge
 from vla_runtime.sim.run_ring import RunRing
-from vla_runtime.sim.stream import StreamFigures
+from vla_runtime.sim.stream import StreamFigures, controller_report
 from vla_runtime.sim.task import colour_of
 
 MAX_CATCH_UP_S = 0.1
@@ -120,27 +120,7 @@ class SimRobot:
     def controller(self) -> dict[str, Any]:
         """What the controller has counted since the node's start."""
         with self._lock:
-            figures, stream = self.follower.figures, self.stream
-            command = stream.command
-            return {
-                "received": figures.received,
-                "accepted": figures.accepted,
-                "rejected": dict(figures.rejected),
-                "rejected_messages": sum(figures.rejected.values()),
-                "last_rejection": figures.last_rejection,
-                "not_finite_messages": figures.not_finite,
-                "replaced": figures.replaced,
-                "spliced": figures.spliced,
-                "holds": figures.holds,
-                "holding": self.follower.holding,
-                "resting": self.follower.resting,
-                **{name: round(value, 3) for name, value in stream.rhythm().items()},
-                "largest_step_ratio": round(stream.largest_step_ratio, 4),
-                "step_violations": stream.step_violations,
-                "position_violations": stream.position_violations,
-                "not_finite_commands": stream.not_finite,
-                "command": None if command is None else [round(float(q), 5) for q in command],
-            }
+            return controller_report(self.follower, self.stream)
 
     def _begin(self, seed: int, instruction: str | None, keep_arm: bool) -> None:
         if instruction is not None:

@@ -1,10 +1,12 @@
 """What the robot's side measures of a command stream: its rhythm, and the steps of the command it leads to."""
 
 from collections import deque
+from typing import Any
 
 import numpy as np
 
 from vla_runtime.control.limits import Limits
+from vla_runtime.sim.follower import Follower
 
 PERIOD_S = 0.02
 WINDOW = 3000  # messages over which the rhythm is taken: one minute at 50 Hz
@@ -67,3 +69,27 @@ class StreamFigures:
     def command(self) -> np.ndarray | None:
         """The last command, (n,) rad."""
         return self._command
+
+
+def controller_report(follower: Follower, stream: StreamFigures) -> dict[str, Any]:
+    """All that is counted about one controller, as plain values."""
+    figures, command = follower.figures, stream.command
+    return {
+        "received": figures.received,
+        "accepted": figures.accepted,
+        "rejected": dict(figures.rejected),
+        "rejected_messages": sum(figures.rejected.values()),
+        "last_rejection": figures.last_rejection,
+        "not_finite_messages": figures.not_finite,
+        "replaced": figures.replaced,
+        "spliced": figures.spliced,
+        "holds": figures.holds,
+        "holding": follower.holding,
+        "resting": follower.resting,
+        **{name: round(value, 3) for name, value in stream.rhythm().items()},
+        "largest_step_ratio": round(stream.largest_step_ratio, 4),
+        "step_violations": stream.step_violations,
+        "position_violations": stream.position_violations,
+        "not_finite_commands": stream.not_finite,
+        "command": None if command is None else [round(float(q), 5) for q in command],
+    }

@@ -14,7 +14,7 @@ from vla_runtime.sim.follower.splice import JointOrder, splice
 
 @dataclass
 class Figures:
-    """What has been counted since activation."""
+    """What has been counted."""
 
     received: int = 0
     accepted: int = 0
@@ -61,9 +61,8 @@ class Follower:
         return self._active is not None and self._active.sampled and self._cursor_ns >= end_ns
 
     def activate(self, position: np.ndarray, velocity: np.ndarray | None = None) -> None:
-        """Start (again) by holding the measured position (n,) rad; counters go to 0."""
+        """Start (again) by holding the measured position (n,) rad; what has been counted stands."""
         state = self._measured(position, velocity)
-        self.figures = Figures()
         self._active, self._updated_ns, self._commanded_ns = None, None, None
         self._command = state
         self._hold(state)
