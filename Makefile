@@ -60,7 +60,7 @@ setup-peers: .venv-peers/.ready
 	touch $@
 
 test-peers: setup-peers
-	.venv-peers/bin/python -m pytest -m peers $(PYTEST_ARGS)
+	HF_HUB_OFFLINE=1 OMP_WAIT_POLICY=passive .venv-peers/bin/python -m pytest -m peers $(PYTEST_ARGS)
 
 clean:
 	rm -rf build install log out .pytest_cache .hypothesis .ruff_cache
