@@ -90,36 +90,33 @@ class Outcome:
 def conclude(outcomes: Iterable[Outcome], budget: float) -> str:
     """One sentence: the largest K that keeps success within the budget at every added delay, or what is missing.
 
-    budget: largest drop in success against the reference, as a share. A K counts only if every smaller one counts too.
+    budget: largest drop in success against the reference, as a share.
     """
-    outcomes = list(outcomes)
-    delays = sorted({outcome.cell.added_delay for outcome in outcomes})
+    cells: dict[tuple[int, str], list[Outcome]] = {}
+    for outcome in outcomes:
+        cells.setdefault((outcome.cell.k, outcome.cell.blend), []).append(outcome)
+    verdicts = {key: {outcome.verdict(budget) for outcome in group} for key, group in cells.items()}
+    kept = [key for key, found in verdicts.items() if found == {"kept"}]
+    best = max(kept, key=lambda key: key[0], default=None)
+    undecided = [
+        outcome
+        for key, found in verdicts.items()
+        if "lost" not in found and "open" in found and (best is None or key[0] > best[0])
+        for outcome in cells[key]
+        if outcome.verdict(budget) == "open"
+    ]
+    delays = sorted({outcome.cell.added_delay for group in cells.values() for outcome in group})
     where = f"at {delays[0]:g} ticks" if len(delays) == 1 else f"at {delays[0]:g} to {delays[-1]:g} ticks"
-    best: tuple[int, str] | None = None
-    larger_open: list[Outcome] = []
-    for blend in dict.fromkeys(outcome.cell.blend for outcome in outcomes):
-        cells = [outcome for outcome in outcomes if outcome.cell.blend == blend]
-        for k in sorted({outcome.cell.k for outcome in cells}):
-            verdicts = {outcome.verdict(budget): outcome for outcome in cells if outcome.cell.k == k}
-            if "lost" in verdicts:
-                break
-            if "open" in verdicts:
-                larger_open += [o for o in cells if o.cell.k == k and o.verdict(budget) == "open"]
-                break
-            if best is None or k > best[0]:
-                best = k, blend
     allowed = f"within {budget:.0%} of the synchronous run {where} of added delay"
-    more = _more_episodes(larger_open, budget)
+    more = _more_episodes(undecided, budget)
     if best is not None:
         larger = f"; a larger one is inconclusive, run {more} more episodes" if more else ""
         return f"The largest K that keeps success {allowed} is {best[0]}, with {best[1]}{larger}."
-    if larger_open:
-        return (
-            f"Inconclusive, run {more} more episodes: so far no K is proven to keep success {allowed}."
-            if more
-            else f"Inconclusive, and at these rates more episodes would not prove that a K keeps success {allowed}."
-        )
-    return f"No K keeps success {allowed}: the smallest one tried loses more."
+    if not undecided:
+        return f"No K keeps success {allowed}: every one that was tried loses more."
+    if more:
+        return f"Inconclusive, run {more} more episodes: so far no K is proven to keep success {allowed}."
+    return f"Inconclusive, and at these rates more episodes would not prove that a K keeps success {allowed}."
 
 
 def _more_episodes(undecided: Sequence[Outcome], budget: float) -> int:
