@@ -177,6 +177,15 @@ def test_trajectory_tolerance_holds_until_the_next_message():
     assert at(follower, 40).positions[0] > 0.1
 
 
+def test_a_single_point_too_far_away_is_not_driven_to():
+    follower = follower_of(distro="jazzy", trajectory_tolerance_rad=0.2)
+    follower.accept(one_joint((0, 0.5)), NOW_NS)
+    for t in range(0, 10, 2):
+        command = at(follower, t)
+    assert follower.figures.holds == 1
+    assert command.positions[0] == 0.0
+
+
 def test_goal_tolerance_holds_after_goal_time():
     follower = follower_of(distro="jazzy", goal_tolerance_rad=0.1, goal_time_s=0.05)
     follower.accept(one_joint((0, 0.5), (10, 0.5)), NOW_NS)

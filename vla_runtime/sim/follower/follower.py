@@ -98,6 +98,7 @@ class Follower:
             raise RuntimeError("the follower is not active; call activate(measured position) first")
         measured = self._measured(position, velocity)
         self._install(now_ns)
+        first = not self._active.sampled
         self._advance(now_ns, measured, period_ns)
         active, settings = self._active, self.settings
         ahead_ns = round(1e9 / settings.update_rate_hz) if settings.looks_ahead else 0
@@ -107,7 +108,7 @@ class Follower:
         overrun_s = (self._cursor_ns - command.segment_ns) * 1e-9
         if command.at_end and not self._holding and 0.0 < settings.timeout_s < overrun_s:
             self._hold(measured, counted=True)
-        if self._tolerated(command, measured, overrun_s):
+        if self._tolerated(command, measured, overrun_s, first):
             self._command = command.state
             self._commanded_ns = now_ns
         else:
@@ -159,11 +160,16 @@ class Follower:
             self._cursor_ns += period_ns if period_ns is not None else now_ns - self._updated_ns
         self._updated_ns = now_ns
 
-    def _tolerated(self, command: Sample, measured: State, overrun_s: float) -> bool:
+    def _tolerated(self, command: Sample, measured: State, overrun_s: float, first: bool) -> bool:
         settings = self.settings
-        tolerance = settings.goal_tolerance_rad if command.at_end else settings.trajectory_tolerance_rad
-        if self._holding or tolerance == 0.0 or (command.at_end and not 0.0 < settings.goal_time_s < overrun_s):
+        judged = []
+        if first or not command.at_end:  # the first sample always, in case that it is the last point already
+            judged.append(settings.trajectory_tolerance_rad)
+        if command.at_end and 0.0 < settings.goal_time_s < overrun_s:
+            judged.append(settings.goal_tolerance_rad)
+        limits = [tolerance for tolerance in judged if tolerance > 0.0]
+        if self._holding or not limits:
             return True
         # Judged is the plan at this instant, not the command, which looks ahead.
         desired = self._active.sample(self._cursor_ns) or command
-        return float(np.max(np.abs(desired.state.positions - measured.positions))) <= tolerance
+        return float(np.max(np.abs(desired.state.positions - measured.positions))) <= min(limits)
