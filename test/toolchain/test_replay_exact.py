@@ -148,6 +148,15 @@ def test_a_lost_record_ends_the_session_there(records):
     assert replay(traces.sessions[1]).same
 
 
+def test_neighbours_that_changed_places_are_put_right(records):
+    shuffled = list(records)
+    for i in range(0, len(shuffled) - 1, 7):
+        shuffled[i], shuffled[i + 1] = shuffled[i + 1], shuffled[i]
+    traces = sort_records(shuffled)
+    assert traces.headless == {}
+    assert [len(s.calls) for s in traces.sessions] == [len(s.calls) for s in sort_records(records).sessions]
+
+
 def test_records_before_a_start_are_counted_not_replayed(records):
     traces = sort_records(records[50:])
     assert traces.sessions == []

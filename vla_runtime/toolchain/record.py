@@ -77,7 +77,8 @@ class Recorder:
         def write(data: bytes, info: dict) -> None:
             nonlocal last_ns
             received_ns = info["received_timestamp"]
-            if received_ns - last_ns < gap_ns:
+            # Messages from before we came may arrive after newer ones: only a thinned topic is held to an order.
+            if gap_ns and received_ns - last_ns < gap_ns:
                 return
             last_ns = received_ns
             self._writer.write(connection, received_ns, data)

@@ -87,11 +87,23 @@ def _records(reader: AnyReader) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def sort_records(records: Iterable[tuple[str, dict[str, Any]]]) -> Traces:
-    """Sort records into sessions. A gap in the numbers ends a session: what follows depends on what is missing."""
+    """Sort records into sessions. A number that never comes ends a session: what follows depends on what is missing.
+
+    Neighbours may have changed places (a recorder that came late gets old and new messages at once).
+    """
     sessions: list[Session] = []
     running: dict[str, Session] = {}
+    ahead: dict[str, dict[int, dict[str, Any]]] = {}  # by topic: records whose predecessors have not come yet
     headless: Counter[str] = Counter()
     seen = False
+
+    def leave_behind(topic: str) -> None:
+        left = ahead.pop(topic, {})
+        if left:
+            headless[topic.rsplit("/", 1)[-1]] += len(left)
+            if topic in running:
+                running[topic].lost = True
+
     for topic, record in records:
         seen = True
         node = topic.rsplit("/", 1)[-1]
@@ -102,17 +114,17 @@ def sort_records(records: Iterable[tuple[str, dict[str, Any]]]) -> Traces:
                 raise UserError(
                     f"the trace of {topic} has format {record['format']}; this version reads format {FORMAT}"
                 )
+            if topic in running:
+                leave_behind(topic)
             running[topic] = Session(node, record["with"])
             sessions.append(running[topic])
-            continue
-        session = running.get(topic)
-        if session is None or session.lost:
-            headless[node] += 1
-        elif record["n"] != len(session.calls) + 1:
-            session.lost = True
-            headless[node] += 1
         else:
-            session.calls.append(record)
+            ahead.setdefault(topic, {})[record["n"]] = record
+        session, waiting = running.get(topic), ahead.get(topic, {})
+        while session is not None and (following := waiting.pop(len(session.calls) + 1, None)) is not None:
+            session.calls.append(following)
+    for topic in list(ahead):
+        leave_behind(topic)
     return Traces(sessions, dict(headless), not seen)
 
 
