@@ -149,15 +149,3 @@ def test_delays():
         fixed_delay(-1)
     with pytest.raises(ValueError, match="0 or above"):
         fixed_delay(float("nan"))
-
-
-def test_a_camera_that_the_scene_lacks_is_named(bundle):
-    from vla_runtime.sim.senses import Senses
-
-    camera = bundle.policy.cameras[0].model_copy(update={"name": "ceiling"})
-    model = bundle.policy.model_copy(update={"cameras": [camera]})
-    with (
-        ClosedLoop(ExpertPolicy(bundle), LoopSettings()) as loop,
-        pytest.raises(ValueError, match="ceiling.*front.*wrist"),
-    ):
-        Senses(loop.arm, loop.eyes, model, "", 30.0)
