@@ -75,25 +75,29 @@ def brake(position: np.ndarray, velocity: np.ndarray, acceleration: np.ndarray, 
 
 
 def stopping_distance(velocity: float, acceleration: float, most: float, jerk: float, step_s: float) -> float:
-    """Bound the way that :func:`brake` needs in the direction of ``velocity``, for one joint; never negative.
+    """Bound how far :func:`brake` takes one joint in the positive direction; never negative.
 
-    The way of the time-optimal jerk-limited stop, in closed form, and what :func:`brake` needs beyond it because it
-    lays the stop on a grid of ``step_s``: two steps at the highest speed on the way, and the way that an acceleration
-    covers while it is led to zero in one step. ``most``, ``jerk``: the joint's limits.
+    (In the negative direction: with both signs turned.) The way of the time-optimal jerk-limited stop, in closed form,
+    and what :func:`brake` needs beyond it because it lays the stop on a grid of ``step_s``: two steps at the highest
+    speed on the way, and the way that an acceleration covers while it is led to zero in one step. ``most``, ``jerk``:
+    the joint's limits.
     """
-    speed, onward = abs(velocity), math.copysign(1.0, velocity) * acceleration
-    # As if the acceleration had been built up from zero: the speed at that instant, and the way since then.
-    eased = onward * onward / (2.0 * jerk)
-    top = speed + eased
-    if onward < 0.0 and speed <= eased:  # letting go of the brake alone turns the joint round
-        way = speed * speed / -onward
+    eased = acceleration * acceleration / (2.0 * jerk)
+    if acceleration > 0.0:
+        top = highest = velocity + eased  # once the acceleration is led to zero
+        if top <= 0.0:
+            return 0.0
     else:
-        knee = most * most / jerk
-        whole = 0.5 * top * (top / most + most / jerk) if top >= knee else top * math.sqrt(top / jerk)
-        since = (top - onward * onward / (6.0 * jerk)) * onward / jerk
-        way = whole + since
-    highest = top if onward > 0.0 else speed
-    return max(way, 0.0) + step_s * (2.0 * highest + 0.35 * step_s * abs(onward))
+        if velocity <= 0.0:
+            return 0.0
+        highest = velocity
+        if velocity <= eased:  # letting go of the brake alone turns the joint round
+            return velocity * velocity / -acceleration + step_s * (2.0 * highest - 0.35 * step_s * acceleration)
+        top = velocity + eased  # as if the braking had been built up from zero
+    knee = most * most / jerk
+    whole = 0.5 * top * (top / most + most / jerk) if top >= knee else top * math.sqrt(top / jerk)
+    since = (top - acceleration * acceleration / (6.0 * jerk)) * acceleration / jerk
+    return max(whole + since, 0.0) + step_s * (2.0 * highest + 0.35 * step_s * abs(acceleration))
 
 
 def _phases(v: float, b: float, most: float, ramp: float, h: float) -> tuple[int, int, int, float]:

@@ -22,6 +22,8 @@ _BISECTIONS = 14
 _SPARE = 0.25
 """Of the acceleration limit: what works off an offset even where the plan itself takes all there is."""
 _TOLERANCE = 1.0 + 1e-9
+_ON_LIMIT = 1e-9
+"""Rounding: a joint this far beyond a position limit is on it."""
 _SAME_PLACE, _SAME_SPEED = 1e-10, 1e-8
 """A state this near to the plan is on it; to be set onto it costs less than a thousandth of any real limit."""
 
@@ -122,12 +124,15 @@ class Tracker:
         low, high = np.minimum(v0, v1) - bend, np.maximum(v0, v1) + bend
         free = np.maximum(np.abs(feed_in), np.abs(feed_out)) <= limits.acceleration * _TOLERANCE
         free &= np.maximum(high, -low) <= limits.velocity * _TOLERANCE
+        # The stop leads the acceleration to zero first, and the speed still grows meanwhile.
+        easing = np.abs(feed_out) * (0.5 / limits.jerk * np.abs(feed_out) + 0.5 * self._brake_step)
+        free &= np.sign(feed_out) * v1 + easing <= limits.velocity * _TOLERANCE
         free &= np.minimum(ahead * low, ahead * high) >= 0.0
         close = np.minimum(limits.upper - positions[1:], positions[1:] - limits.lower) < self._far
         near = close.any(axis=0)
         if near.any():
-            for i, j in np.argwhere(close & (v1 != 0.0)).tolist():
-                if self._too_near(j, float(positions[i + 1, j]), float(v1[i, j]), float(feed_out[i, j])):
+            for i, j in np.argwhere(close).tolist():
+                if self._over(j, float(positions[i + 1, j]), float(v1[i, j]), float(feed_out[i, j])):
                     free[i, j] = False
         return Survey(h[:, 0], positions, velocities, feed_in, feed_out, ahead, free, near)
 
@@ -167,7 +172,7 @@ class Tracker:
         self, j: int, p: float, v: float, plan: Survey, rows: slice, reach: float
     ) -> tuple[list[float], list[float], float, bool]:
         """Step joint ``j`` along its plan: (positions, velocities, acceleration at the end, on the plan at the end)."""
-        most, fastest = self._most[j], self._fastest[j]
+        most, fastest, jerk, brake_step = self._most[j], self._fastest[j], self._jerk[j], self._brake_step
         plan_p, plan_v = plan.positions[rows, j].tolist(), plan.velocities[rows, j].tolist()
         steps = slice(rows.start, rows.stop - 1)
         feed_in, feed_out = plan.feed_in[steps, j].tolist(), plan.feed_out[steps, j].tolist()
@@ -197,13 +202,23 @@ class Tracker:
             bend = 0.125 * h * abs(a1 - a0)  # how far the velocity may leave its chord within the step
             low, high = (v, end) if v < end else (end, v)
             back = ahead[k] > 0.0 and low < bend or ahead[k] < 0.0 and -high < bend
-            if back or high + bend > fastest or low - bend < -fastest:
-                kept = _clip(end, fastest)
-                a0 = a1 = _clip(((0.0 if kept * ahead[k] < 0.0 else kept) - v) / h, most)
+            easing = abs(a1) * (0.5 / jerk * abs(a1) + 0.5 * brake_step)
+            if (
+                back
+                or high + bend > fastest
+                or low - bend < -fastest
+                or math.copysign(end, a1 * end) + easing > fastest
+            ):
+                a0 = (end - v) / h
+                if ahead[k] * end < 0.0:
+                    a0 = -v / h
+                a0 = min(a0, self._steepest(fastest - v, jerk, h))
+                a0 = max(a0, -self._steepest(fastest + v, jerk, h))
+                a0 = a1 = _clip(a0, most)
                 end = v + h * a0
             after = p + h * v + h * h / 6.0 * (2.0 * a0 + a1)
-            if near and self._too_near(j, after, end, a1):
-                a1 = self._gentler(j, p, v, (end - v) / h, h)
+            if near and (side := self._over(j, after, end, a1)):
+                a1 = self._gentler(j, p, v, (end - v) / h, h, side)
                 end, after = v + h * a1, p + h * v + 0.5 * h * h * a1
             p, v = after, end
             positions.append(p)
@@ -211,24 +226,37 @@ class Tracker:
         arrived = abs(p - plan_p[-1]) <= _SAME_PLACE and abs(v - plan_v[-1]) <= _SAME_SPEED
         return positions, velocities, a1, arrived
 
-    def _too_near(self, j: int, p: float, v: float, a: float) -> bool:
-        """Say whether a stop would not end before the position limit ahead; at rest, there is none ahead."""
-        if v == 0.0:
-            return False
-        room = self._upper[j] - p if v > 0.0 else p - self._lower[j]
-        return stopping_distance(v, a, self._most[j], self._jerk[j], self._brake_step) > room + 1e-9
+    def _steepest(self, room: float, jerk: float, h: float) -> float:
+        """Return the largest acceleration for a step of ``h`` s after which it can be eased within ``room`` of speed.
 
-    def _gentler(self, j: int, p: float, v: float, wish: float, h: float) -> float:
-        """Find the constant acceleration nearest to ``wish`` after which a stop still fits; else the strongest braking.
-
-        Braking with all there is, but not into reverse, is what is begun with: from a state that could stop, it can
-        still stop.
+        h a + a^2 / (2 jerk) + a brake_step / 2 <= room; beyond the limit (room < 0) it leads back.
         """
-        heading = 1.0 if v + h * wish > 0.0 else -1.0
-        good, bad = -heading * min(max(heading * v / h, 0.0), self._most[j]), wish
+        if room < 0.0:
+            return room / h
+        b = h + 0.5 * self._brake_step
+        return jerk * (math.sqrt(b * b + 2.0 * room / jerk) - b)
+
+    def _over(self, j: int, p: float, v: float, a: float) -> int:
+        """Say which position limit a stop would not end before: 1 the upper, -1 the lower, 0 neither."""
+        most, jerk, step, far = self._most[j], self._jerk[j], self._brake_step, self._far[j]
+        room = self._upper[j] - p + _ON_LIMIT
+        if room < far and stopping_distance(v, a, most, jerk, step) > max(room, 0.0):
+            return 1
+        room = p - self._lower[j] + _ON_LIMIT
+        if room < far and stopping_distance(-v, -a, most, jerk, step) > max(room, 0.0):
+            return -1
+        return 0
+
+    def _gentler(self, j: int, p: float, v: float, wish: float, h: float, side: int) -> float:
+        """Find the constant acceleration nearest to ``wish`` after which a stop fits before the limit on ``side``.
+
+        The more it pulls away from the limit the better it fits; where not even all there is will do, it is that.
+        """
+        strongest = min(self._most[j], max(self._steepest(self._fastest[j] + side * v, self._jerk[j], h), 0.0))
+        good, bad = -side * strongest, wish
         for _ in range(_BISECTIONS):
             middle = 0.5 * (good + bad)
-            if self._too_near(j, p + h * v + 0.5 * h * h * middle, v + h * middle, middle):
+            if self._over(j, p + h * v + 0.5 * h * h * middle, v + h * middle, middle) == side:
                 bad = middle
             else:
                 good = middle
