@@ -5,12 +5,15 @@ import pytest
 from vla_runtime.toolchain.budget import (
     BudgetError,
     Efficiency,
+    evaluate,
     find_subject,
     load_devices,
     load_policies,
     parse_precision,
 )
 from vla_runtime.toolchain.budget.flags import below_floor, budget_flags, claim_flags, memory_flag
+from vla_runtime.toolchain.budget.operators import prefill
+from vla_runtime.toolchain.budget.stages import Stage
 
 DEVICES, POLICIES = load_devices(), load_policies()
 
@@ -104,6 +107,16 @@ def test_int4_is_said_to_do_nothing_where_it_computes():
     result = budget("pi0", "agx-orin-64", "w4a16")[0]
     said = {flag.stage for flag in budget_flags(result, DEVICES["agx-orin-64"], 0) if flag.code == "int4_no_gain"}
     assert "prefill" in said
+
+
+def test_a_policy_too_small_for_a_gpu_is_said_to_be_so():
+    tiny = POLICIES["smolvla"]
+    stages = [Stage("vision", tuple(prefill(tiny.vision[0].block, 1, 4)))]
+    result = evaluate("tiny", stages, DEVICES["h100"], parse_precision("fp16"))
+    (flag,) = [flag for flag in budget_flags(result, DEVICES["h100"], 0) if flag.code == "launch_overhead"]
+    assert flag.severity == "warning" and "vision" in flag.message
+    big = budget("pi0", "agx-orin-64", "bf16")[0]
+    assert "launch_overhead" not in {flag.code for flag in budget_flags(big, DEVICES["agx-orin-64"], 0)}
 
 
 @pytest.mark.parametrize("policy", ["pi0", "pi0.5", "openvla-7b", "smolvla", "gr00t-n1.5"])

@@ -85,7 +85,8 @@ def measured_stages(bundle: BundleShape, threads: int) -> list[Stage]:
     """Return the stages with the operators of the engine's own graphs, each timed alone on this computer."""
     from vla_runtime.toolchain.budget.engine_rates import measured_operators
 
-    groups = measured_operators(bundle.files.values(), threads)
+    passes = [bundle.passes(name) for name in bundle.files]
+    groups = measured_operators(list(bundle.files.values()), threads, passes=passes)
     return [_stage(bundle, name, operators) for name, operators in zip(bundle.files, groups)]
 
 

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from vla_runtime.toolchain.budget.errors import BudgetError
-from vla_runtime.toolchain.budget.hardware import GIGABYTE, Computer
+from vla_runtime.toolchain.budget.hardware import GIGABYTE, Computer, Device
 from vla_runtime.toolchain.budget.roofline import Budget, StageBudget
 from vla_runtime.toolchain.budget.stages import canonical
 
 TOLERANCE = 0.005  # half a percent: rounding in published tables
+LAUNCH_US = 5.0  # what starting one GPU kernel costs, roughly: an estimate, and not part of the roofline
 BUSY = 0.15  # a larger share of the CPU that others take makes a measured prediction doubtful
 
 
@@ -88,6 +89,11 @@ def budget_flags(budget: Budget, computer: Computer, memory_bytes: float) -> lis
         if stage.precision == "w4a16" and stage.bound == "compute":
             text = f"{stage.name} is compute-bound and w4a16 computes in fp16: INT4 weights save memory here, no time"
             flags.append(Flag("int4_no_gain", "note", text, stage.name))
+    small = [stage.name for stage in budget.stages if _launches_dominate(stage)] if isinstance(computer, Device) else []
+    if small:
+        text = (f"{', '.join(small)}: below {LAUNCH_US:g} µs an operator, about what starting one on a GPU takes; the "
+                "model leaves that out, so expect more (a CUDA graph hides part of it)")  # fmt: skip
+        flags.append(Flag("launch_overhead", "warning", text))
     busy = getattr(computer, "busy_share", 0.0)
     if busy > BUSY:
         text = f"other processes took {busy:.0%} of the CPU while this was measured: repeat it on a quiet machine"
@@ -95,6 +101,12 @@ def budget_flags(budget: Budget, computer: Computer, memory_bytes: float) -> lis
     if getattr(computer, "caution", ""):
         flags.append(Flag("caution", "note", f"{computer.title}: {computer.caution}"))
     return flags
+
+
+def _launches_dominate(stage: StageBudget) -> bool:
+    """Whether the predicted time an operator is below what starting it takes."""
+    executions = sum(cost.executions for cost in stage.operators)
+    return executions > 0 and stage.ms * 1e3 / executions < LAUNCH_US
 
 
 def _prediction_below_floor(stage: StageBudget, unit: str) -> Flag:
