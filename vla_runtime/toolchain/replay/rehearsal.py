@@ -66,7 +66,7 @@ class Rehearsed:
             "time_in_state_s": {state: round(t, 3) for state, t in self.time_in_state_s.items()},
             "transitions": [f"{t.at:.3f} s {t.source} -> {t.target}: {t.cause}" for t in self.transitions],
             "speed_over_limit": round(self.limit_excess, 6),
-            "largest_step_rad": round(self.largest_step, 6),
+            "discontinuity_rad": round(self.largest_step, 6),
         }
 
 
