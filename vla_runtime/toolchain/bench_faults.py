@@ -1,0 +1,110 @@
+"""Throw faults at executor and watchdog on simulated time, and count broken promises.
+
+Every fault is seeded, every command is judged against the limits, against the command before it and against what
+really happened. Nothing runs in real time and no ROS is needed. Exit code 1 if a promise was broken.
+"""
+
+import argparse
+import json
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from vla_runtime.control.limits import Limits
+from vla_runtime.errors import UserError
+from vla_runtime.sim.fault_kinds import KINDS
+from vla_runtime.sim.faults import Campaign
+
+ALLOWED_MS = 40.0  # two control periods after the deadline
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the command's arguments to ``parser``."""
+    parser.add_argument("--faults", type=int, default=1000, metavar="N", help="how many faults (default 1000)")
+    parser.add_argument("--seed", type=int, default=0, help="everything follows from it (default 0)")
+    parser.add_argument("--joints", type=int, default=6, metavar="N", help="joints of the arm, the last a gripper")
+    parser.add_argument("--kinds", metavar="A,B", help=f"only these kinds, of: {', '.join(KINDS)}")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the campaign, print its tables; return 0 if every promise was kept."""
+    if args.faults < 1 or args.joints < 2:
+        raise UserError(f"--faults {args.faults} --joints {args.joints}: at least 1 fault and 2 joints are needed")
+    kinds = tuple(args.kinds.split(",")) if args.kinds else tuple(KINDS)
+    try:
+        campaign = Campaign(arm(args.joints), args.seed, kinds)
+    except ValueError as error:
+        raise UserError(f"--kinds: {error}") from error
+    begun = time.perf_counter()
+    _run(campaign, args.faults)
+    figures = campaign.report()
+    seconds = time.perf_counter() - begun
+    figures["wall_s"] = round(seconds, 1)
+    figures["ticks_per_s"] = round(figures["ticks"] / seconds)
+    figures["machine"] = f"{platform.machine()}, Python {platform.python_version()}"
+    if args.json is not None:
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(figures, indent=2) + "\n")
+    show(figures, Console())
+    return 0 if kept(figures) else 1
+
+
+def kept(figures: dict[str, Any]) -> bool:
+    """Whether no promise was broken and no switch took longer than its deadline and two periods."""
+    slowest = figures["switch_ms"]["max"]
+    return figures["violations"] == 0 and (slowest is None or slowest <= ALLOWED_MS)
+
+
+def arm(joints: int) -> Limits:
+    """Return the limits of an arm with ``joints`` joints, the last one a gripper."""
+    one = np.ones(joints)
+    discrete = np.arange(joints) == joints - 1
+    names = tuple(f"joint_{i + 1}" for i in range(joints - 1)) + ("gripper",)
+    return Limits(names, -2.0 * one, 2.0 * one, 3.0 * one, 10.0 * one, 200.0 * one, discrete)
+
+
+def _run(campaign: Campaign, faults: int) -> None:
+    columns = (TextColumn("faults"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as progress:
+        bar = progress.add_task("faults", total=faults)
+        campaign.run(faults, lambda done: progress.update(bar, completed=done))
+
+
+def show(figures: dict[str, Any], console: Console) -> None:
+    """Print the figures as tables."""
+    table = Table(title="From the fault to the fallback's first command", title_justify="left")
+    for column in ("fault", "times", "from NOMINAL", "fallback took over", "p50 ms", "p99 ms", "max ms"):
+        table.add_column(column, justify="left" if column == "fault" else "right")
+    for name, kind in figures["by_kind"].items():
+        spread = kind["fault_to_fallback_ms"]
+        table.add_row(name, *(str(kind[key]) for key in ("faults", "alone", "fell")), *map(_ms, spread.values()))
+    console.print(table)
+    table = Table(title="From a deadline to the fallback's first command (at most 40 ms)", title_justify="left")
+    for column in ("silence", "switches", "p50 ms", "p99 ms", "max ms"):
+        table.add_column(column, justify="left" if column == "silence" else "right")
+    for stage, spread in figures["switch_ms_by_silence"].items():
+        table.add_row(stage, str(spread["count"]), *(_ms(spread[key]) for key in ("p50", "p99", "max")))
+    table.add_row("all", str(figures["switches"]), *map(_ms, figures["switch_ms"].values()))
+    console.print(table)
+    for violation in figures["first_violations"]:
+        after = ", ".join(violation["after"])
+        console.print(
+            f"[red]{violation['rule']}[/red]: {violation['what']} "
+            f"(world {violation['world']} at {violation['at_s']} s, after {after})"
+        )
+    console.print(
+        f"{figures['faults']} faults of {figures['kinds']} kinds, {figures['commands']} commands judged in "
+        f"{figures['simulated_s']:.0f} simulated seconds ({figures['ticks_per_s']} ticks/s): "
+        f"{figures['violations']} violations."
+    )
+
+
+def _ms(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1f}"
