@@ -1,0 +1,242 @@
+"""LeRobot's SmolVLA (arXiv 2506.01844): vision, backbone prefill, and one flow step of the action expert.
+
+The modules and weights are LeRobot's own; how they are run is written anew, with fixed shapes and without what need not
+be repeated: the expert's keys and values of the prefix are computed once per chunk in the backbone, not at every flow
+step. Flow time is turned round: here 0 is noise and 1 is clean, so v changes its sign; it is given per row.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from vla_runtime.errors import UserError
+from vla_runtime.toolchain.export.lerobot_checkpoint import Checkpoint
+from vla_runtime.toolchain.export.request import Exported, ExportRequest
+from vla_runtime.toolchain.export.stages import StageSource
+
+WAVELENGTH = 10_000.0
+
+
+def rotate(x: Tensor, positions: Tensor) -> Tensor:
+    """Rotary embedding as SmolVLA has it: halves, not pairs. x (1, s, heads, d), positions (1, s)."""
+    half = x.shape[-1] // 2
+    scale = WAVELENGTH ** (torch.arange(half, dtype=torch.float32) * (2.0 / x.shape[-1]))
+    angle = (positions[..., None].float() / scale)[:, :, None, :]
+    first, second = x[..., :half], x[..., half:]
+    cos, sin = angle.cos(), angle.sin()
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
+    """Grouped attention: query (1, q, heads, d), key, value (1, k, kv, d), allowed (1, q, k) -> (1, q, heads*d)."""
+    groups = query.shape[2] // key.shape[2]
+    key, value = (each.repeat_interleave(groups, dim=2) for each in (key, value))
+    scores = torch.einsum("bqhd,bkhd->bhqk", query, key) * query.shape[-1] ** -0.5
+    weights = scores.masked_fill(~allowed[:, None], torch.finfo(torch.float32).min).softmax(-1)
+    return torch.einsum("bhqk,bkhd->bqhd", weights, value).flatten(2)
+
+
+def heads(projection: nn.Module, x: Tensor, size: int) -> Tensor:
+    """Project and split into heads: (1, s, n, size)."""
+    return projection(x).unflatten(-1, (-1, size))
+
+
+class Vision(nn.Module):
+    """images (cameras, 3, h, w) -> image_tokens (1, n, width), scaled as the backbone expects them."""
+
+    def __init__(self, flow: nn.Module, height: int, width: int):
+        super().__init__()
+        core = flow.vlm_with_expert.get_vlm_model()
+        vision = core.vision_model
+        self.patches, self.encoder = vision.embeddings.patch_embedding, vision.encoder
+        self.norm, self.connector = vision.post_layernorm, core.connector
+        blank = torch.zeros(1, 3, height, width)
+        grid = (height // vision.patch_size, width // vision.patch_size)
+        with torch.no_grad():
+            # The positions of a whole picture do not depend on it: what the embedding adds to its patches.
+            whole = vision.embeddings(blank, torch.ones(1, *grid, dtype=torch.bool))
+            self.register_buffer("positions", whole - self.patches(blank).flatten(2).transpose(1, 2))
+            words = core.text_model.get_input_embeddings()
+            marks = [flow.global_image_start_token, flow.image_end_token]
+            none = torch.zeros(0, words.embedding_dim)
+            start, end = (words(ids) if flow.add_image_special_tokens else none for ids in marks)
+        self.register_buffer("start", start)
+        self.register_buffer("end", end)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Encode all cameras as one batch and lay their tokens in a row."""
+        x = self.patches(images).flatten(2).transpose(1, 2) + self.positions
+        x = self.norm(self.encoder(inputs_embeds=x, attention_mask=None).last_hidden_state)
+        tokens = self.connector(x)
+        tokens = tokens * math.sqrt(tokens.shape[-1])
+        count = images.shape[0]
+        start, end = (each.expand(count, -1, -1) for each in (self.start, self.end))
+        return torch.cat([start, tokens, end], dim=1).flatten(0, 1)[None]
+
+
+class Backbone(nn.Module):
+    """Prefill: image tokens, text and state to the keys and values that the expert attends to, for all its layers.
+
+    keys, values: (1, layers, s, kv, d). For layers with cross-attention they have gone through the expert's own
+    projections already. prefix_mask (1, s) float: 1 for real tokens.
+    """
+
+    def __init__(self, flow: nn.Module):
+        super().__init__()
+        model = flow.vlm_with_expert
+        text = model.get_vlm_model().text_model
+        self.words, self.layers, self.state_proj = text.get_input_embeddings(), text.layers, flow.state_proj
+        self.kinds = layer_kinds(model)
+        self.projections = nn.ModuleList(
+            nn.ModuleList(
+                [model.lm_expert.layers[expert].self_attn.k_proj, model.lm_expert.layers[expert].self_attn.v_proj]
+            )
+            for expert, cross in self.kinds.values()
+            if cross
+        )
+        self.size = model.config.text_config.head_dim
+
+    def forward(self, image_tokens: Tensor, text_tokens: Tensor, text_mask: Tensor, state: Tensor):
+        """Run the language model over the prefix."""
+        text = self.words(text_tokens) * math.sqrt(image_tokens.shape[-1])
+        x = torch.cat([image_tokens, text, self.state_proj(state)[:, None]], dim=1)
+        ones = torch.ones(1, image_tokens.shape[1])
+        mask = torch.cat([ones, text_mask.float(), torch.ones(1, 1)], dim=1)
+        positions = mask.cumsum(1) - 1
+        real = mask > 0.5
+        length = x.shape[1]
+        # Pictures and text see each other whole; they do not see the state, which sees all.
+        order = torch.arange(length)
+        sees = (order[None, :] < length - 1) | (order[:, None] == length - 1)
+        allowed = sees[None] & real[:, None, :] & real[:, :, None]
+        keys, values, cross_index = [], [], 0
+        for index, layer in enumerate(self.layers):
+            attention, normed = layer.self_attn, layer.input_layernorm(x)
+            query, key = (rotate(heads(p, normed, self.size), positions) for p in (attention.q_proj, attention.k_proj))
+            value = heads(attention.v_proj, normed, self.size)
+            if index in self.kinds:
+                if self.kinds[index][1]:
+                    key_proj, value_proj = self.projections[cross_index]
+                    cross_index += 1
+                    keys.append(heads(key_proj, key.flatten(2), self.size))
+                    values.append(heads(value_proj, value.flatten(2), self.size))
+                else:
+                    keys.append(key)
+                    values.append(value)
+            if index == max(self.kinds):
+                break
+            x = x + attention.o_proj(attend(query, key, value, allowed))
+            x = x + layer.mlp(layer.post_attention_layernorm(x))
+        return torch.stack(keys, 1), torch.stack(values, 1), mask
+
+
+class Action(nn.Module):
+    """One flow step: x (1, H, a) and time (1, H) to v (1, H, a)."""
+
+    def __init__(self, flow: nn.Module):
+        super().__init__()
+        model, config = flow.vlm_with_expert, flow.config
+        self.inward, self.outward = flow.action_in_proj, flow.action_out_proj
+        self.mix_in, self.mix_out = flow.action_time_mlp_in, flow.action_time_mlp_out
+        self.layers, self.norm = model.lm_expert.layers, model.lm_expert.norm
+        self.cross = [cross for _, cross in layer_kinds(model).values()]
+        self.size = model.config.text_config.head_dim
+        fraction = torch.linspace(0.0, 1.0, model.expert_hidden_size // 2, dtype=torch.float64)
+        period = config.min_period * (config.max_period / config.min_period) ** fraction
+        self.register_buffer("frequency", (2 * math.pi / period).float())
+
+    def forward(
+        self, x: Tensor, time: Tensor, context_keys: Tensor, context_values: Tensor, prefix_mask: Tensor
+    ) -> Tensor:
+        """Return the velocity in this project's direction of time."""
+        angle = (1.0 - time)[..., None] * self.frequency
+        wave = torch.cat([angle.sin(), angle.cos()], dim=-1)
+        h = self.mix_out(nn.functional.silu(self.mix_in(torch.cat([self.inward(x), wave], dim=-1))))
+        rows = x.shape[1]
+        order = torch.arange(rows)
+        steps = order[None].float()
+        prefix = (prefix_mask > 0.5)[:, None, :].expand(-1, rows, -1)
+        causal = (order[None, :] <= order[:, None])[None]
+        both = torch.cat([prefix, causal], dim=2)
+        offset = prefix_mask.sum(1, keepdim=True)
+        for index, (layer, cross) in enumerate(zip(self.layers, self.cross)):
+            attention, normed = layer.self_attn, layer.input_layernorm(h)
+            query = heads(attention.q_proj, normed, self.size)
+            key, value = context_keys[:, index], context_values[:, index]
+            if cross:
+                seen = attend(rotate(query, steps), key, value, prefix)
+            else:
+                own = rotate(heads(attention.k_proj, normed, self.size), offset + steps)
+                key = torch.cat([key, own], dim=1)
+                value = torch.cat([value, heads(attention.v_proj, normed, self.size)], dim=1)
+                seen = attend(rotate(query, offset + steps), key, value, both)
+            h = h + attention.o_proj(seen)
+            h = h + layer.mlp(layer.post_attention_layernorm(h))
+        return -self.outward(self.norm(h))
+
+
+def layer_kinds(model: nn.Module) -> dict[int, tuple[int, bool]]:
+    """Layers of the language model that have an expert layer: index -> (the expert's index, whether it is cross)."""
+    stride = model.num_vlm_layers // model.num_expert_layers
+    every, crosses = model.self_attn_every_n_layers, "cross" in model.attention_mode
+    return {
+        index: (index // stride, crosses and not (every > 0 and index % every == 0))
+        for index in range(0, model.num_vlm_layers, stride)
+    }
+
+
+def export(checkpoint: Checkpoint, request: ExportRequest) -> Exported:
+    """Build the stages and the fields of policy.yaml that are SmolVLA's own."""
+    from vla_runtime.toolchain.export.lerobot_load import load_policy
+
+    config = checkpoint.config
+    request.refuse_features(config, {"observation.state"})
+    if config.get("adapt_to_pi_aloha"):
+        raise UserError("adapt_to_pi_aloha is set: Aloha's joint conversion is not part of a bundle")
+    flow = load_policy(checkpoint.path, "smolvla", request.vlm).model
+    sizes = set(checkpoint.cameras.values())
+    target = config.get("resize_imgs_with_padding")
+    if target is None and len(sizes) > 1:
+        raise UserError(f"cameras have different sizes {sorted(sizes)}, and the checkpoint does not resize them")
+    width, height = target if target is not None else tuple(reversed(next(iter(sizes))))
+    if checkpoint.normalisation("VISUAL", "") is not None:
+        raise UserError("SmolVLA normalises pictures itself; normalization_mapping.VISUAL must be IDENTITY")
+    # (w, h) come in this order; the picture keeps its shape, and padding is above and to the left.
+    look = {
+        "width": width,
+        "height": height,
+        "resize": "pad",
+        "pad_side": "top_left",
+        "mean": [0.5] * 3,
+        "std": [0.5] * 3,
+    }
+    tokens = int(config["tokenizer_max_length"])
+    generator = torch.Generator().manual_seed(0)
+    mask = torch.arange(tokens)[None] < max(1, tokens // 2)
+    horizon, wide = int(config["chunk_size"]), int(config["max_action_dim"])
+    example = {
+        "images": torch.randn(len(checkpoint.cameras), 3, height, width, generator=generator),
+        "text_tokens": torch.ones(1, tokens, dtype=torch.int64),
+        "text_mask": mask,
+        "state": torch.randn(1, int(config["max_state_dim"]), generator=generator),
+        "x": torch.randn(1, horizon, wide, generator=generator),
+        "time": torch.full((1, horizon), 0.4),
+    }
+    context = ["context_keys", "context_values", "prefix_mask"]
+    return Exported(
+        family="flow",
+        cameras=[{"name": name, **look} for name in checkpoint.cameras],
+        horizon=horizon,
+        sampler={"kind": "flow", "steps": int(config["num_steps"]), "noise": "normal", "time": "noise_to_clean"},
+        sources=[
+            StageSource("vision", Vision(flow, height, width), ["images"], ["image_tokens"]),
+            StageSource("backbone", Backbone(flow), ["image_tokens", "text_tokens", "text_mask", "state"], context),
+            StageSource("action", Action(flow), ["x", "time", *context], ["v"]),
+        ],
+        example=example,
+        instruction={"max_tokens": tokens, "template": "{instruction}\n"},
+        pad_state=int(config["max_state_dim"]),
+        pad_action=wide,
+        rtc={"prefix_trained": False, "max_guidance_weight": 10.0},
+    )
