@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--seed", type=int, default=0, help="seed of scenes, disturbances, weights and noise (default: 0)"
     )
     parser.add_argument("--minutes", type=float, default=90.0, help="time for training itself (default: 90)")
-    parser.add_argument("--episodes", type=int, default=900, help="episodes of the expert to collect (default: 900)")
+    parser.add_argument("--episodes", type=int, default=1000, help="episodes of the expert to collect (default: 1000)")
     parser.add_argument(
         "--evaluate", type=int, default=100, metavar="N", help="unseen scenes to try at the end (default: 100)"
     )
