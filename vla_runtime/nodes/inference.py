@@ -33,12 +33,19 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """One chunk for one request. ``stage_ms``: the policy's stages, and ``wait``, ``observation_age``, ``total``."""
+    """One chunk for one request, and all that it was computed from.
+
+    ``stage_ms``: the policy's stages, and ``wait``, ``observation_age``, ``total``; ``prefix``: what was committed, the
+    first ``prefix_count`` rows of it.
+    """
 
     request: Request
     t0: float
     actions: np.ndarray
     stage_ms: dict[str, float]
+    observation: Observation
+    prefix: Prefix | None
+    prefix_count: int
 
 
 def committed_prefix(request: Request, t0: float, dt: float, most: int) -> tuple[Prefix | None, int]:
@@ -154,18 +161,18 @@ class InferenceWorker:
         output = self.policy.infer(observation, prefix, count, noise_seed(request.request_id))
         self._failures, self.error = 0, ""
         self.counters["answers"] += 1
-        self._answered(self._answer(request, observation, output, begin, seen))
+        stage_ms = self._stage_ms(request, observation, output, begin, seen)
+        self._answered(Answer(request, observation.t, output.actions, stage_ms, observation, prefix, count))
 
-    def _answer(
+    def _stage_ms(
         self, request: Request, observation: Observation, output: PolicyOutput, begin: float, seen: float
-    ) -> Answer:
-        stage_ms = {
+    ) -> dict[str, float]:
+        return {
             "wait": 1e3 * (seen - begin),
             "observation_age": 1e3 * (seen - observation.t),
             **output.stage_ms,
             "total": 1e3 * (self._clock() - request.arrival),
         }
-        return Answer(request, observation.t, output.actions, stage_ms)
 
     def _await_observation(self, begin: float) -> Observation | None:
         waited = False

@@ -18,7 +18,7 @@ from vla_runtime.engines.settings import EngineSettings
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.heartbeat import Heartbeat
-from vla_runtime.nodes.inference import Answer, InferenceWorker, Request
+from vla_runtime.nodes.inference import Answer, InferenceWorker, Request, noise_seed
 from vla_runtime.nodes.joint_map import JointMap
 from vla_runtime.nodes.lifecycle import ManagedNode, TransitionRefusedError
 from vla_runtime.nodes.messages import MessageError, TrajectoryWriter, read_table, read_times, stamp_ns
@@ -32,9 +32,10 @@ from vla_runtime.nodes.policy_report import (
     state_status,
 )
 from vla_runtime.nodes.process import run
-from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST
+from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST, TRACE
 from vla_runtime.nodes.robot_file import load_robot
 from vla_runtime.nodes.tables import POLICY_NODE
+from vla_runtime.nodes.trace import inference_record
 from vla_runtime.policy.bundle import Bundle, load_bundle
 from vla_runtime.policy.policy import Policy, load_policy
 from vla_runtime.policy.tokenizer import InstructionTokenizer
@@ -105,6 +106,7 @@ class PolicyNode(ManagedNode):
         self._times = model.dt_s * np.arange(model.horizon)
         self._chunks = self.create_lifecycle_publisher(JointTrajectory, "action_chunk", EVENTS)
         self._latency = self.create_lifecycle_publisher(Float64MultiArray, "~/latency", 10)
+        self._trace = self.create_lifecycle_publisher(String, "~/trace", TRACE)
         volatile = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
         self._subscriptions_made = [
             self.create_subscription(JointTrajectory, "plan_request", self._requested, LATEST),
@@ -143,6 +145,7 @@ class PolicyNode(ManagedNode):
         if self._subscriptions_made:
             self.destroy_lifecycle_publisher(self._chunks)
             self.destroy_lifecycle_publisher(self._latency)
+            self.destroy_lifecycle_publisher(self._trace)
         if self.observer is not None:
             self.observer.destroy()
         self._subscriptions_made, self.observer, self.policy = [], None, None
@@ -189,6 +192,8 @@ class PolicyNode(ManagedNode):
         self._chunks.publish(self._writer.write(stamp, answer.request.request_id, times, answer.actions, None))
         self._latency.publish(latency_message(answer.stage_ms))
         self.latencies.add_all(answer.stage_ms)
+        if self.settings.trace:
+            self._trace.publish(String(data=inference_record(answer, noise_seed(answer.request.request_id))))
 
     def _failed(self, text: str) -> None:
         self.heartbeat.now()

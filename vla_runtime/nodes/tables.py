@@ -83,6 +83,7 @@ class PolicyNodeSettings:
     stuck_after_s: float
     max_failures: int
     instruction: str
+    trace: bool
 
 
 POLICY_NODE = Table(
@@ -154,6 +155,14 @@ POLICY_NODE = Table(
             str,
             "",
             doc="what to do, until something is published on topic instruction; empty: the bundle's default",
+        ),
+        Parameter(
+            "trace",
+            bool,
+            True,
+            doc="say on ~/trace what each answer was computed from, so that a recording's answers can be computed "
+            "again (vla replay --infer)",
+            live=False,
         ),
     ),
     build=PolicyNodeSettings,

@@ -122,6 +122,30 @@ def _feed(hasher: Any, value: Any) -> None:
         hasher.update(dumps(plain(value)).encode())
 
 
+def inference_record(answer: Any, seed: int) -> str:
+    """Write down one answer of the policy: what it was computed from, and the digest of its actions.
+
+    Pictures are in a recording already: they are named by their digests. ``answer``: a
+    :class:`vla_runtime.nodes.inference.Answer`; ``seed``: of its noise.
+    """
+    seen = answer.observation
+    return dumps(
+        {
+            "format": FORMAT,
+            "call": "infer",
+            "id": answer.request.request_id,
+            "t": seen.t,
+            "images": {name: digest(image) for name, image in seen.images.items()},
+            "state": plain(seen.state),
+            "instruction": seen.instruction,
+            "prefix": None if answer.prefix is None else plain(answer.prefix.positions),
+            "count": answer.prefix_count,
+            "seed": seed,
+            "result": digest(answer.actions),
+        }
+    )
+
+
 class Traced:
     """Stands before a control core and writes down each call of the named methods.
 

@@ -1,8 +1,9 @@
 """Run the decisions of a recorded run again, without ROS.
 
 Without options: every call of the executor and the watchdog in the bag's traces is asked again, and each answer
-must be the same bit for bit. With --set, --map, --bundle or --rehearse: what would have happened, on simulated time,
-on the recorded inputs, with other parameters, another policy, or on the bag of another robot.
+must be the same bit for bit; with --infer the policy's answers too. With --set, --map, --bundle or --rehearse: what
+would have happened, on simulated time, on the recorded inputs, with other parameters, another policy, or on the bag
+of another robot.
 """
 
 import argparse
@@ -19,6 +20,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``vla replay``."""
     parser.add_argument("bag", type=Path, help="the rosbag2 folder")
     parser.add_argument("--times", type=int, default=1, metavar="N", help="compare N times (default: 1)")
+    parser.add_argument(
+        "--infer", type=Path, metavar="BUNDLE", help="also compute the policy's answers again, and compare"
+    )
     parser.add_argument("--rehearse", action="store_true", help="run anew on the recorded inputs")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", dest="changes",
                         help="a parameter, as in --set k=12; may be repeated")  # fmt: skip
@@ -72,7 +76,27 @@ def _compare(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
               "are configured (record:= of the launch file)")  # fmt: skip
     if not traces.sessions:
         raise UserError("nothing to compare: the bag begins after the nodes were configured")
-    return {"sessions": rows, "headless": traces.headless}, failed
+    figures: dict[str, Any] = {"sessions": rows, "headless": traces.headless}
+    if args.infer:
+        figures["answers"], different = _infer(args)
+        failed = failed or different
+    return figures, failed
+
+
+def _infer(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    from vla_runtime.policy.policy import load_policy
+    from vla_runtime.toolchain.replay.inference import recompute
+
+    policy = load_policy(args.infer, allow_unproven=args.allow_unproven)
+    policy.warm_up()
+    out = recompute(args.bag, policy)
+    if not out.answers:
+        raise UserError(f"'{args.bag}' has no policy/trace: its answers cannot be computed again")
+    lacking = f", {out.without_pictures} without their pictures in the bag" if out.without_pictures else ""
+    print(f"policy: {out.equal} of {out.answers} answers {'equal' if out.same else 'DIFFERENT'}{lacking}")
+    for line in out.differences[:3]:
+        print(f"  {line}")
+    return {"answers": out.answers, "equal": out.equal, "without_pictures": out.without_pictures}, not out.same
 
 
 def parameter_changes(words: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
