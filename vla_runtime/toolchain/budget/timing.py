@@ -15,7 +15,7 @@ class Timing:
     ``cpu_clock``: CPU seconds of the calling thread; None where the work is not done by it alone.
     """
 
-    seconds: float = 0.5
+    seconds: float = 0.4
     least: int = 5
     most: int = 30
     clock: Callable[[], float] = time.perf_counter
