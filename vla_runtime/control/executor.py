@@ -76,8 +76,12 @@ class Executor:
     # --- settings ------------------------------------------------------------------------------------------------
 
     def refuses(self, settings: ExecutorSettings) -> str | None:
-        """Say why these settings cannot be taken now, or None: a K outside the safe range, with the range."""
-        if settings.queue_threshold <= 0.0 and self._range is not None and settings.k not in self._range:
+        """Say why these settings cannot be taken now, or None: a K outside the safe range, with the range.
+
+        A K that stays what it is does not hinder another change, though the delay has made it unsafe since.
+        """
+        chosen = (settings.k, settings.queue_threshold) != (self.settings.k, self.settings.queue_threshold)
+        if chosen and settings.queue_threshold <= 0.0 and self._range is not None and settings.k not in self._range:
             return (
                 f"k = {settings.k} is unsafe: with an inference delay of {self._delay.high * 1000:.0f} ms and this "
                 f"policy's horizon the range is {self._range} ticks"

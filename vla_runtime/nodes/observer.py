@@ -1,5 +1,6 @@
 """A policy's inputs from topics: cameras and joint states, read when an observation is wanted."""
 
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
@@ -48,6 +49,8 @@ class Observer:
         self._stamps = stamps
         self._assembler = ObservationAssembler(model, max_age_s=max_age_s)
         self._reader = JointReader(model.state.joints)
+        self._stamp_of: dict[str, int] = {}
+        self._repeated: Counter[str] = Counter()
         suffix, kind = TRANSPORTS[transport]
         self.kind = kind
         self.cameras = {
@@ -64,10 +67,16 @@ class Observer:
         """Take what has arrived."""
         for name, camera in self.cameras.items():
             newest = camera.newest()
-            if newest is not None:
-                message = newest[1]
-                t = self._stamps.to_steady(stamp_ns(message.header.stamp))
-                self._assembler.offer_image(name, t, partial(decode, message))
+            if newest is None:
+                continue
+            message = newest[1]
+            stamp = stamp_ns(message.header.stamp)
+            if stamp == self._stamp_of.get(name):
+                # Two conversions of one stamp differ by microseconds: a frozen camera is known by the stamp itself.
+                self._repeated[name] += 1
+                continue
+            self._stamp_of[name] = stamp
+            self._assembler.offer_image(name, self._stamps.to_steady(stamp), partial(decode, message))
         for _, message in self.joints.take():
             sample = self._reader.read(message, self._stamps.to_steady(stamp_ns(message.header.stamp)))
             if sample is not None:
@@ -94,7 +103,7 @@ class Observer:
 
     def counters(self) -> dict[str, int]:
         """Counts of what was taken, waited for and refused."""
-        return dict(self._assembler.counters)
+        return {**self._assembler.counters, **{f"same_stamp.{name}": n for name, n in self._repeated.items()}}
 
     def instruct(self, text: str) -> None:
         """Use this instruction from the next observation on."""
@@ -108,6 +117,7 @@ class Observer:
     def forget(self) -> None:
         """Drop all samples; what comes next counts as new."""
         self._assembler.clear()
+        self._stamp_of.clear()
 
     def destroy(self) -> None:
         """Unsubscribe from everything."""
