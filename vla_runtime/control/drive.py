@@ -67,9 +67,10 @@ class Drive:
         limit = self.limits.acceleration
         return MotionState(position, velocity, np.clip(self.shadow.acceleration(now), -limit, limit))
 
-    def resting(self, now: float) -> bool:
-        """Whether the motion has come to its end."""
-        return self.motion is None or now >= self.motion.end
+    def resting(self) -> bool:
+        """Whether the motion has come to its end: all that is left of it is to stay."""
+        motion = self.motion
+        return motion is None or not (motion.velocities.any() or (motion.positions != motion.positions[-1]).any())
 
     def fit(
         self, now: float, trajectory: Trajectory, measured: np.ndarray | None = None, tolerance_rad: float = 0.0

@@ -31,7 +31,7 @@ class Holding:
         """Do what one tick of holding asks for; ``measured`` is None while the measured state is unknown."""
         if self._drive.shadow is None:
             return
-        resting = self._drive.resting(now)
+        resting = self._drive.resting()
         if measured is None:
             if not self._blind and not resting:
                 self.stop(now, settings.blind_fallback, None, settings, "the measured state was lost on the way")
