@@ -74,16 +74,23 @@ def test_runs_are_timed_in_turn_and_averaged():
     order = []
     runs = {name: (lambda name=name: order.append(name)) for name in "ab"}
     found = timed(runs, Timing(seconds=0.0, least=3, clock=ticking(1.0), cpu_clock=None), warm="b")
-    assert order == ["a", "b"] + ["a", "b", "b"] * 3, "a round to begin with; b is warm when it counts"
+    assert order == ["a", "b"] + ["a", "a", "b", "b"] * 3, "a round to begin with, then each cold and warm"
     assert found.seconds["a"] == found.seconds["b"] > 0 and found.stretch(1.0) == 1
+
+
+def test_cold_and_warm_runs_count_by_half_unless_a_call_is_always_warm():
+    cpu = iter([0.0, 5.0, 0.0, 1.0] * 10)  # cold 5 s, warm 1 s
+    runs = {"operator": lambda: None, "call": lambda: None}
+    timing = Timing(seconds=0.0, least=2, clock=ticking(1.0), cpu_clock=lambda: next(cpu))
+    assert timed(runs, timing, warm=("call",)).seconds == {"operator": 3.0, "call": 1.0}
 
 
 def test_cpu_time_counts_and_is_stretched_by_what_others_took():
     runs = {"short": lambda: None, "long": lambda: None}
-    cpu = iter([0.0, 1.0, 0.0, 3.0] * 10)  # short takes 1 s of CPU, long 3 s
+    cpu = iter([0.0, 1.0, 0.0, 1.0, 0.0, 3.0, 0.0, 3.0] * 10)  # short takes 1 s of CPU, long 3 s
     found = timed(runs, Timing(seconds=0.0, least=2, clock=ticking(4.0), cpu_clock=lambda: next(cpu)))
     assert found.seconds == {"short": 1.0, "long": 3.0}
-    assert found.stretch(100.0) == pytest.approx(2.0), "8 s on the wall for 4 s of CPU in each round"
+    assert found.stretch(100.0) == pytest.approx(2.0), "16 s on the wall for 8 s of CPU in each round"
 
 
 def test_what_is_long_is_stretched_more_than_what_is_short():
