@@ -130,8 +130,8 @@ def print_report(result: Report, *, explain: bool = False, console=None) -> None
     """Print one budget to the terminal."""
     console = console or _console()
     mode = f", {result.precision}" if result.budget else ", a published stage profile"
-    console.print(f"[bold]{result.policy}[/] on [bold]{result.device}[/]{mode}"
-                  + (f" (bandwidth in {result.budget.unit} GB)" if result.budget else ""))  # fmt: skip
+    unit = f" (bandwidth in {result.budget.unit} GB)" if result.budget and result.device != "this" else ""
+    console.print(f"[bold]{result.policy}[/] on [bold]{result.device}[/]{mode}{unit}")
     _print_table(console, *stage_table(result))
     if result.overlay:
         _print_table(console, *overlay_table(result))
