@@ -1,7 +1,6 @@
 """Builds the package for pip and for colcon (ament_python)."""
 
-from glob import glob
-from os.path import isfile, join
+from pathlib import Path
 
 from setuptools import find_packages, setup
 
@@ -24,9 +23,9 @@ EXTRAS = {
 def share(folder: str) -> list[tuple[str, list[str]]]:
     """List the files under ``folder`` as data_files of share/vla_runtime, keeping their folders."""
     files: dict[str, list[str]] = {}
-    for path in sorted(glob(join(folder, "**"), recursive=True)):
-        if isfile(path) and "__pycache__" not in path:
-            files.setdefault(join("share", NAME, path.rpartition("/")[0]), []).append(path)
+    for path in sorted(Path(folder).rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            files.setdefault(f"share/{NAME}/{path.parent.as_posix()}", []).append(path.as_posix())
     return list(files.items())
 
 

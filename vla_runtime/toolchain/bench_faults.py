@@ -7,6 +7,7 @@ really happened. Nothing runs in real time and no ROS is needed. Exit code 1 if 
 import argparse
 import json
 import platform
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from rich.table import Table
 
 from vla_runtime.control.limits import Limits
 from vla_runtime.errors import UserError
+from vla_runtime.paths import share
 from vla_runtime.sim.fault_kinds import KINDS
 from vla_runtime.sim.faults import Campaign
 
@@ -30,13 +32,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="everything follows from it (default 0)")
     parser.add_argument("--joints", type=int, default=6, metavar="N", help="joints of the arm, the last a gripper")
     parser.add_argument("--kinds", metavar="A,B", help=f"only these kinds, of: {', '.join(KINDS)}")
+    parser.add_argument("--processes", type=int, default=0, metavar="N",
+                        help="then also N faults in real processes over DDS: SIGKILL, SIGSTOP, NaN, late, stale "
+                        "(about 5 s each; default 0)")  # fmt: skip
+    parser.add_argument("--bundle", type=Path, default=share("bundles", "demo"), help="policy of the real processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the campaign, print its tables; return 0 if every promise was kept."""
-    if args.faults < 1 or args.joints < 2:
-        raise UserError(f"--faults {args.faults} --joints {args.joints}: at least 1 fault and 2 joints are needed")
+    if args.faults < 1 or args.joints < 2 or args.processes < 0:
+        raise UserError(f"--faults {args.faults} --joints {args.joints} --processes {args.processes}: at least 1 fault "
+                        "and 2 joints are needed, and no negative number of process faults")  # fmt: skip
     kinds = tuple(args.kinds.split(",")) if args.kinds else tuple(KINDS)
     try:
         campaign = Campaign(arm(args.joints), args.seed, kinds)
@@ -49,11 +56,39 @@ def run(args: argparse.Namespace) -> int:
     figures["wall_s"] = round(seconds, 1)
     figures["ticks_per_s"] = round(figures["ticks"] / seconds)
     figures["machine"] = f"{platform.machine()}, Python {platform.python_version()}"
+    if args.processes:
+        figures["processes"] = strike_processes(args.processes, args.bundle, args.seed)
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
     show(figures, Console())
-    return 0 if kept(figures) else 1
+    broken = args.processes and (figures["processes"]["violations"] or figures["processes"]["watchdog"]["violations"])
+    return 0 if kept(figures) and not broken else 1
+
+
+def strike_processes(count: int, bundle: Path, seed: int) -> dict[str, Any]:
+    """Strike real processes ``count`` times, then kill the watchdog some more; print what came of each kind."""
+    from vla_runtime.toolchain.process_faults import KINDS as PROCESS_KINDS
+    from vla_runtime.toolchain.process_faults import kill_watchdog, run_campaign
+
+    if not (bundle / "policy.yaml").is_file():
+        raise UserError(f"there is no bundle at '{bundle}'; name one with --bundle")
+    columns = (TextColumn("faults in processes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as progress, tempfile.TemporaryDirectory() as folder:
+        bar = progress.add_task("processes", total=count)
+        figures = run_campaign(count, bundle, seed, Path(folder), lambda *_: progress.advance(bar))
+        figures["watchdog"] = kill_watchdog(
+            bundle, Path(folder) / "watchdog", max(1, count // len(PROCESS_KINDS)), seed
+        )
+    table = Table(title="Real processes: ms to the fallback's first command at the controller", title_justify="left")
+    for column in ("fault", "times", "p50", "p99", "max", "max beyond the deadline"):
+        table.add_column(column, justify="left" if column == "fault" else "right")
+    for name, kind in figures["per_kind"].items():
+        table.add_row(name, str(kind["faults"]), *map(_ms, kind["switch_ms"].values()), _ms(kind["late_ms"]["max"]))
+    Console().print(table)
+    for text in figures["violations"] + figures["watchdog"]["violations"]:
+        Console().print(f"[red]{text}[/red]")
+    return figures
 
 
 def kept(figures: dict[str, Any]) -> bool:

@@ -130,6 +130,7 @@ def kill_watchdog(bundle: Path, out: Path, times: int, seed: int = 0) -> dict:
     Returns:
         ``kills``, ``rest_ms`` (p50, p99, max: from the kill until every joint is measured at rest), ``violations``.
     """
+    out.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)
     os.environ.update(p.environment(p.free_domain(p.domain_is_busy, random.Random())))
     rests, violations = [], []
