@@ -93,6 +93,18 @@ def test_a_whole_number_is_a_number(lonely):
     assert bench.settings.policy_s == 1.0
 
 
+def test_what_param_dump_writes_loads_again(lonely, tmp_path):
+    """An empty list too, of which a file cannot say what it is a list of."""
+    dumped = tmp_path / "bench.yaml"
+    dumped.write_text(
+        "/bench:\n  ros__parameters:\n    answer_s: 0.3\n    policy_s: 0.6\n    tries: 4\n    fallback: hold\n    poses: []\n"
+        "    socket: b\n    use_sim_time: false\n"
+    )
+    bench = lonely(Bench, "--ros-args", "--params-file", str(dumped))
+    assert bench.settings == Deadlines(0.3, 0.6, 4, "hold", (), "b")
+    bench.parameters.check()
+
+
 @pytest.mark.parametrize(
     ("override", "text"),
     [

@@ -82,7 +82,10 @@ class NodeParameters:
     def _declare(self, parameter: Parameter, overrides: Mapping[str, RosParameter]) -> Any:
         value = parameter.default
         if parameter.name in overrides:
-            given, reason = parameter.check(overrides[parameter.name].value)
+            given = overrides[parameter.name].value
+            if given is None and parameter.type not in (bool, int, float, str):
+                given = []  # a file cannot say what an empty list is a list of; `ros2 param dump` writes such lines
+            given, reason = parameter.check(given)
             if reason:
                 self._faults[parameter.name] = f"{reason} (given at the start; in use: {parameter.default})"
             else:
