@@ -10,6 +10,7 @@ from std_msgs.msg import String
 
 from vla_runtime.control.parameters import Parameter, Table
 from vla_runtime.errors import UserError
+from vla_runtime.nodes import lifecycle
 from vla_runtime.nodes.diagnostics import Level
 from vla_runtime.nodes.lifecycle import ManagedNode, TransitionRefusedError
 from vla_runtime.nodes.parameters import NodeParameters
@@ -59,6 +60,11 @@ class Bench(ManagedNode):
         return [name for name, _ in self.calls]
 
 
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch):
+    monkeypatch.setattr(lifecycle, "AUTOSTART_PERIOD_S", 0.1)
+
+
 OFF = ("--ros-args", "-p", "autostart:=false")
 
 
@@ -66,7 +72,7 @@ def spin(node, condition=lambda: False, turns=40):
     executor = rclpy.executors.SingleThreadedExecutor()
     executor.add_node(node)
     for _ in range(turns):
-        executor.spin_once(timeout_sec=0.05)
+        executor.spin_once(timeout_sec=0.02)
         if condition():
             break
     executor.shutdown()
@@ -167,7 +173,7 @@ def test_autostart_tries_again_where_waiting_may_help(lonely):
 def test_autostart_does_not_insist_where_it_cannot_help(lonely):
     node = lonely(Bench)
     node.faults["setup"] = UserError("no such directory")
-    spin(node, turns=45)
+    spin(node, turns=25)
     assert node.names.count("setup") == 1
     assert node.lifecycle_state == "unconfigured"
 
@@ -185,7 +191,7 @@ def test_what_an_operator_deactivated_stays_inactive(lonely):
     node = lonely(Bench)
     spin(node, lambda: node.lifecycle_state == "active")
     node.trigger_deactivate()
-    spin(node, turns=45)
+    spin(node, turns=25)
     assert node.lifecycle_state == "inactive"
 
 

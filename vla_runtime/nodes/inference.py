@@ -203,7 +203,7 @@ class InferenceWorker:
         try:
             self.policy.warm_up()
         except Exception:
-            self.broken = True
             self._failed(traceback.format_exc())
+            self.broken = True
         else:
             self.error = ""

@@ -1,0 +1,53 @@
+"""Real-time priority: granted to all threads, or refused with what to do."""
+
+import ast
+import os
+import subprocess
+import sys
+
+import pytest
+
+from vla_runtime.nodes.realtime import request_realtime
+
+SCRIPT = """
+import os, resource, threading
+from vla_runtime.nodes.realtime import release_realtime, request_realtime
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+refusal = request_realtime(7)
+tasks = sorted(os.sched_getscheduler(int(t)) for t in os.listdir("/proc/self/task"))
+priorities = sorted(os.sched_getparam(int(t)).sched_priority for t in os.listdir("/proc/self/task"))
+own = os.sched_getparam(0).sched_priority
+limit = resource.getrlimit(resource.RLIMIT_RTTIME)[0]
+release_realtime()
+after = sorted(os.sched_getscheduler(int(t)) for t in os.listdir("/proc/self/task"))
+print(repr((refusal, tasks, priorities, own, limit, after)))
+"""
+
+
+def run(*prefix):
+    result = subprocess.run([*prefix, sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
+    return ast.literal_eval(result.stdout)
+
+
+def test_every_thread_gets_it_and_gives_it_back():
+    refusal, tasks, priorities, own, limit, after = run()
+    if refusal:
+        pytest.skip(refusal)
+    assert set(tasks) == {os.SCHED_FIFO}
+    assert (priorities[-1], own) == (7, 7)
+    assert set(priorities[:-1]) == {6}
+    assert limit == 3_000_000
+    assert set(after) == {os.SCHED_OTHER}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to lower its own rights")
+def test_a_refusal_names_the_limit_and_what_to_set():
+    refusal, tasks, *_ = run("setpriv", "--reuid", "65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all")
+    assert "rtprio 7" in refusal
+    assert "limits.d" in refusal
+    assert "--ulimit" in refusal
+    assert set(tasks) == {os.SCHED_OTHER}
+
+
+def test_it_can_be_switched_off():
+    assert "realtime_priority is 0" in request_realtime(0)

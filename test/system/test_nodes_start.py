@@ -1,0 +1,54 @@
+"""How the nodes begin: refused and mended, refused by a rival, told by a lifecycle manager."""
+
+from diagnostic_msgs.msg import DiagnosticStatus
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
+from rcl_interfaces.srv import SetParameters
+from trajectory_msgs.msg import JointTrajectory
+
+WATCHDOG = "vla_runtime.nodes.watchdog_node"
+
+
+def state(ros, node="watchdog"):
+    return ros.call(GetState, f"{node}/get_state", timeout_s=20.0).current_state.label
+
+
+def test_a_parameter_out_of_range_is_mended_while_a_rival_publishes(spawn, ros):
+    watchdog = spawn(WATCHDOG, "--ros-args", "-p", "robot:=so101_sim", "-p", "stream_deadline_s:=99.0")
+    assert state(ros) == "unconfigured"
+    ros.wait(lambda: "stream_deadline_s = 99 is outside its range (0.01 to 1 s)" in watchdog.log(), 20.0, "the reason")
+
+    rival = ros.publisher(JointTrajectory, "joint_trajectory", wait_s=0.0)
+    timer = ros.node.create_timer(0.02, lambda: rival.publish(JointTrajectory()))
+    value = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=0.05)
+    request = SetParameters.Request(parameters=[Parameter(name="stream_deadline_s", value=value)])
+    assert ros.call(SetParameters, "watchdog/set_parameters", request).results[0].successful
+
+    ros.wait(
+        lambda: "another publisher sends on topic '/joint_trajectory' (/probe" in watchdog.log(), 20.0, "the rival"
+    )
+    assert state(ros) == "inactive"
+    ros.node.destroy_timer(timer)
+    ros.node.destroy_publisher(rival)
+    ros.wait(lambda: state(ros) == "active", 20.0, "the watchdog to begin by itself")
+    assert watchdog.stop() == 0
+
+
+def test_a_lifecycle_manager_is_in_charge_without_autostart(spawn, ros):
+    executor = spawn(
+        "vla_runtime.nodes.executor_node", "--ros-args", "-p", "robot:=so101_sim", "-p", "autostart:=false"
+    )
+    states = ros.latched(DiagnosticStatus, "executor/state")
+    assert state(ros, "executor") == "unconfigured"
+    for transition, label in (
+        (Transition.TRANSITION_CONFIGURE, "inactive"),
+        (Transition.TRANSITION_ACTIVATE, "active"),
+        (Transition.TRANSITION_DEACTIVATE, "inactive"),
+        (Transition.TRANSITION_CLEANUP, "unconfigured"),
+    ):
+        request = ChangeState.Request(transition=Transition(id=transition))
+        assert ros.call(ChangeState, "executor/change_state", request).success
+        assert state(ros, "executor") == label
+    ros.wait(lambda: states, 5.0, "its state")
+    assert executor.stop() == 0
