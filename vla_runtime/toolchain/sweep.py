@@ -22,9 +22,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_policy_arguments(parser)
     parser.add_argument("--episodes", type=int, default=20, metavar="N", help="seeds of every cell (default: 20)")
     parser.add_argument("--seed", type=int, default=0, metavar="S", help="the first of N seeds (default: 0)")
-    parser.add_argument("--k", default="10,20,30,40", metavar="LIST", help="control periods between requests")
-    parser.add_argument("--added", default="0,3,6,9", metavar="LIST", help="delay to add, in control periods")
-    parser.add_argument("--blend", default="cut,crossfade,rtc", metavar="LIST", help=f"of {', '.join(BLENDS)}")
+    parser.add_argument(
+        "--k", default="10,20,30,40", metavar="LIST", help="control periods between requests (default: 10,20,30,40)"
+    )
+    parser.add_argument(
+        "--added", default="0,3,6,9", metavar="LIST", help="delays to add, in control periods (default: 0,3,6,9)"
+    )
+    parser.add_argument(
+        "--blend",
+        default="cut,crossfade,rtc",
+        metavar="LIST",
+        help=f"of {', '.join(BLENDS)} (default: the first three)",
+    )
     parser.add_argument(
         "--delay",
         type=float,
