@@ -96,10 +96,9 @@ def test_a_whole_number_is_a_number(lonely):
 def test_what_param_dump_writes_loads_again(lonely, tmp_path):
     """An empty list too, of which a file cannot say what it is a list of."""
     dumped = tmp_path / "bench.yaml"
-    dumped.write_text(
-        "/bench:\n  ros__parameters:\n    answer_s: 0.3\n    policy_s: 0.6\n    tries: 4\n    fallback: hold\n    poses: []\n"
-        "    socket: b\n    use_sim_time: false\n"
-    )
+    values = {"answer_s": 0.3, "policy_s": 0.6, "tries": 4, "fallback": "hold", "poses": [], "socket": "b"}
+    lines = [f"    {name}: {value}" for name, value in values.items()]
+    dumped.write_text("\n".join(["/bench:", "  ros__parameters:", *lines, "    use_sim_time: false", ""]))
     bench = lonely(Bench, "--ros-args", "--params-file", str(dumped))
     assert bench.settings == Deadlines(0.3, 0.6, 4, "hold", (), "b")
     bench.parameters.check()
