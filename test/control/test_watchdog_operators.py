@@ -219,18 +219,14 @@ def test_the_arm_goes_to_the_operators_stream_and_then_follows_it(seed):
     assert rig.command.trajectory.positions[-1] == pytest.approx(goal, abs=2e-3)
     for tick in range(100):  # the leader moves, as fast as 1 rad/s
         at = goal - np.sign(goal) * 0.2 * (1.0 - np.cos(5.0 * tick * PERIOD_S)) * np.array([1, 0, 0, 0, 0, 0])
-        speed = np.zeros((2, 6))
-        speed[0, 0] = -np.sign(goal[0]) * np.sin(5.0 * tick * PERIOD_S)
-        stream = Trajectory(
-            rig.now + PERIOD_S,
-            rig.limits.joint_names,
-            np.array([0.0, 0.25]),
-            np.stack([at, at + 0.12 * speed[0]]),
-            speed,
-        )
+        speed = np.zeros((3, 6))
+        speed[:2, 0] = -np.sign(goal[0]) * np.sin(5.0 * tick * PERIOD_S)
+        way = at + np.array([0.0, 0.2, 0.35])[:, None] * speed[0]  # a window at the leader's speed, and a brake
+        times = np.array([0.0, 0.2, 0.5])
+        stream = Trajectory(rig.now + PERIOD_S, rig.limits.joint_names, times, way, speed)
         rig.watchdog.offer_teleop(rig.now, stream)
         rig.tick()
-        assert rig.command.trajectory.positions[0] == pytest.approx(at, abs=0.06)
+        assert rig.command.trajectory.positions[0] == pytest.approx(at, abs=0.04)
     rig.run_until("NOMINAL")  # silence, then the policy by way of a recovery
     causes = [t.cause for t in rig.watchdog.transitions if t.source is State.TELEOP]
     assert "no valid teleop trajectory for 0.2" in causes[0]
