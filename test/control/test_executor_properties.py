@@ -60,6 +60,7 @@ class Histories(RuleBasedStateMachine):
         self.requests = []
         self.command = None  # what the arm follows; everything planned passes while in command
         self.in_command = True
+        self.said = None
         self.accepted = {}
         self.joints_stopped = False
         self.centre = self.position.copy()
@@ -98,9 +99,11 @@ class Histories(RuleBasedStateMachine):
         if tick.request is not None:
             self.requests.append(tick.request)
             self.check_request(tick.request)
+        self.said = None
         if tick.planned is None:
             return
         self.check(tick.planned, before)
+        self.said = tick.planned
         if self.in_command or before is None:
             self.command = tick.planned
 
@@ -162,10 +165,12 @@ class Histories(RuleBasedStateMachine):
         if refusal is None:
             self.accepted[request_id] = chunk
 
-    @precondition(lambda self: self.command is not None)
+    @precondition(lambda self: self.command is not None and self.said is not None)
     @rule(there=st.booleans())
     def hand_over(self, there):
-        """The watchdog takes the command (and drives the last command to its end), or gives it back."""
+        """The watchdog takes the command (and drives the last command to its end), or lets the last plan pass again."""
+        if there and not self.in_command:
+            self.command = self.said
         self.in_command = there
 
     @rule(stopped=st.booleans())

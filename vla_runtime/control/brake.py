@@ -78,26 +78,32 @@ def stopping_distance(velocity: float, acceleration: float, most: float, jerk: f
     """Bound how far :func:`brake` takes one joint in the positive direction; never negative.
 
     (In the negative direction: with both signs turned.) The way of the time-optimal jerk-limited stop, in closed form,
-    and what :func:`brake` needs beyond it because it lays the stop on a grid of ``step_s``: two steps at the highest
-    speed on the way, and the way that an acceleration covers while it is led to zero in one step. ``most``, ``jerk``:
-    the joint's limits.
+    and what :func:`brake` needs beyond it because it lays the stop on a grid of ``step_s``: a step more to lead a
+    positive acceleration to zero, and a step at the highest speed. ``most``, ``jerk``: the joint's limits.
     """
-    eased = acceleration * acceleration / (2.0 * jerk)
     if acceleration > 0.0:
-        top = highest = velocity + eased  # once the acceleration is led to zero
+        ease = acceleration / jerk + step_s
+        top = velocity + 0.5 * acceleration * ease
         if top <= 0.0:
             return 0.0
-    else:
-        if velocity <= 0.0:
-            return 0.0
-        highest = velocity
-        if velocity <= eased:  # letting go of the brake alone turns the joint round
-            return velocity * velocity / -acceleration + step_s * (2.0 * highest - 0.35 * step_s * acceleration)
-        top = velocity + eased  # as if the braking had been built up from zero
-    knee = most * most / jerk
-    whole = 0.5 * top * (top / most + most / jerk) if top >= knee else top * math.sqrt(top / jerk)
-    since = (top - acceleration * acceleration / (6.0 * jerk)) * acceleration / jerk
-    return max(whole + since, 0.0) + step_s * (2.0 * highest + 0.35 * step_s * abs(acceleration))
+        since = ease * (velocity + acceleration * ease / 3.0)
+        return max(since + _from_speed(top, most, jerk), 0.0) + 0.5 * step_s * top
+    if velocity <= 0.0:
+        return 0.0
+    eased = acceleration * acceleration / (2.0 * jerk)
+    if velocity <= eased:  # letting go of the brake alone turns the joint round
+        way = velocity * velocity / -acceleration
+    else:  # as if the braking had been built up from zero: less the way since then
+        top = velocity + eased
+        way = _from_speed(top, most, jerk) + (top - acceleration * acceleration / (6.0 * jerk)) * acceleration / jerk
+    return max(way, 0.0) + 1.1 * step_s * velocity
+
+
+def _from_speed(speed: float, most: float, jerk: float) -> float:
+    """Return the way of the time-optimal stop from a speed, without acceleration."""
+    if speed >= most * most / jerk:
+        return 0.5 * speed * (speed / most + most / jerk)
+    return speed * math.sqrt(speed / jerk)
 
 
 def _phases(v: float, b: float, most: float, ramp: float, h: float) -> tuple[int, int, int, float]:

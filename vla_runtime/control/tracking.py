@@ -47,7 +47,7 @@ class Survey:
 
     ``steps`` (m,) s; ``positions``, ``velocities`` (m+1, n); ``feed_in``, ``feed_out`` (m, n): acceleration at the
     start and the end of each step, a cubic; ``ahead`` (m, n): 1 or -1 where a joint must not move the other way;
-    ``free`` (m, n): the step keeps every limit as it is; ``near`` (n,): the joint comes near a position limit.
+    ``free`` (m, n): the step keeps every limit as it is.
     """
 
     steps: np.ndarray
@@ -57,7 +57,6 @@ class Survey:
     feed_out: np.ndarray
     ahead: np.ndarray
     free: np.ndarray
-    near: np.ndarray
 
     def patched(self, row: int, other: Survey) -> Survey:
         """Return a copy whose rows from ``row`` on, and the steps between them, are those of ``other``."""
@@ -66,7 +65,7 @@ class Survey:
         for name in ("steps", "positions", "velocities", "feed_in", "feed_out", "ahead", "free"):
             copy[name] = getattr(self, name).copy()
             copy[name][rows if name in ("positions", "velocities") else steps] = getattr(other, name)
-        return Survey(**copy, near=self.near | other.near)
+        return Survey(**copy)
 
     def since(self, row: int) -> Survey:
         """Return the rows from ``row`` on."""
@@ -78,7 +77,6 @@ class Survey:
             self.feed_out[row:],
             self.ahead[row:],
             self.free[row:],
-            self.near,
         )
 
 
@@ -129,12 +127,12 @@ class Tracker:
         free &= np.sign(feed_out) * v1 + easing <= limits.velocity * _TOLERANCE
         free &= np.minimum(ahead * low, ahead * high) >= 0.0
         close = np.minimum(limits.upper - positions[1:], positions[1:] - limits.lower) < self._far
-        near = close.any(axis=0)
-        if near.any():
+        if close.any():
             for i, j in np.argwhere(close).tolist():
-                if self._over(j, float(positions[i + 1, j]), float(v1[i, j]), float(feed_out[i, j])):
+                was, p = float(positions[i, j]), float(positions[i + 1, j])
+                if self._over(j, was, p, float(v1[i, j]), float(feed_out[i, j])):
                     free[i, j] = False
-        return Survey(h[:, 0], positions, velocities, feed_in, feed_out, ahead, free, near)
+        return Survey(h[:, 0], positions, velocities, feed_in, feed_out, ahead, free)
 
     def follow(
         self,
@@ -178,8 +176,6 @@ class Tracker:
         feed_in, feed_out = plan.feed_in[steps, j].tolist(), plan.feed_out[steps, j].tolist()
         ahead, free = plan.ahead[steps, j].tolist(), plan.free[steps, j].tolist()
         reach = min(reach, max(most - max(map(abs, (*feed_in, *feed_out))), _SPARE * most))
-        # A joint far from its plan may come near a limit that the plan keeps away from.
-        near = plan.near[j] or min(self._upper[j] - p, p - self._lower[j]) < self._far[j]
         positions, velocities, a1, arrived = [], [], 0.0, False
         for k, h in enumerate(plan.steps[steps].tolist()):
             offset, rate = p - plan_p[k], v - plan_v[k]
@@ -197,7 +193,10 @@ class Tracker:
             # Too fast towards the plan (it changed, or a limit held the joint back): brake with all there is.
             strongest = most if rate * push < 0.0 and rate * rest < 0.0 else reach
             push = _clip(push, strongest)
-            a0, a1 = _clip(feed_in[k] + push, most), _clip(feed_out[k] + push, most)
+            begin, finish = feed_in[k], feed_out[k]
+            if not free[k]:  # the plan cannot be followed to the letter: its mean acceleration will do
+                begin = finish = 0.5 * (begin + finish)
+            a0, a1 = _clip(begin + push, most), _clip(finish + push, most)
             end = v + 0.5 * h * (a0 + a1)
             bend = 0.125 * h * abs(a1 - a0)  # how far the velocity may leave its chord within the step
             low, high = (v, end) if v < end else (end, v)
@@ -217,7 +216,7 @@ class Tracker:
                 a0 = a1 = _clip(a0, most)
                 end = v + h * a0
             after = p + h * v + h * h / 6.0 * (2.0 * a0 + a1)
-            if near and (side := self._over(j, after, end, a1)):
+            if side := self._over(j, p, after, end, a1):
                 a1 = self._gentler(j, p, v, (end - v) / h, h, side)
                 end, after = v + h * a1, p + h * v + 0.5 * h * h * a1
             p, v = after, end
@@ -236,14 +235,17 @@ class Tracker:
         b = h + 0.5 * self._brake_step
         return jerk * (math.sqrt(b * b + 2.0 * room / jerk) - b)
 
-    def _over(self, j: int, p: float, v: float, a: float) -> int:
-        """Say which position limit a stop would not end before: 1 the upper, -1 the lower, 0 neither."""
+    def _over(self, j: int, was: float, p: float, v: float, a: float) -> int:
+        """Say which position limit a stop would not end before: 1 the upper, -1 the lower, 0 neither.
+
+        A joint that is beyond a limit already (``was``: before the step) may stay or come back.
+        """
         most, jerk, step, far = self._most[j], self._jerk[j], self._brake_step, self._far[j]
         room = self._upper[j] - p + _ON_LIMIT
-        if room < far and stopping_distance(v, a, most, jerk, step) > max(room, 0.0):
+        if room < far and (stopping_distance(v, a, most, jerk, step) > max(room, 0.0) or room < 0.0 and p > was):
             return 1
         room = p - self._lower[j] + _ON_LIMIT
-        if room < far and stopping_distance(-v, -a, most, jerk, step) > max(room, 0.0):
+        if room < far and (stopping_distance(-v, -a, most, jerk, step) > max(room, 0.0) or room < 0.0 and p < was):
             return -1
         return 0
 
@@ -256,7 +258,7 @@ class Tracker:
         good, bad = -side * strongest, wish
         for _ in range(_BISECTIONS):
             middle = 0.5 * (good + bad)
-            if self._over(j, p + h * v + 0.5 * h * h * middle, v + h * middle, middle) == side:
+            if self._over(j, p, p + h * v + 0.5 * h * h * middle, v + h * middle, middle) == side:
                 bad = middle
             else:
                 good = middle
