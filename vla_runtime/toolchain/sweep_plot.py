@@ -28,7 +28,8 @@ def plot(path: Path, rows: Sequence[dict[str, Any]], reference_success: float, t
             line = sorted((r for r in rows if r["blend"] == blend and r["added_delay"] == delay), key=lambda r: r["k"])
             if not line:
                 continue
-            ks = [row["k"] for row in line]
+            beside = 0.5 * (i - (len(delays) - 1) / 2)  # else equal points would hide each other
+            ks = [row["k"] + beside for row in line]
             rate = [row["success"] for row in line]
             low = [row["success"] - row["success_low"] for row in line]
             high = [row["success_high"] - row["success"] for row in line]
