@@ -100,6 +100,14 @@ def test_eighty_columns_are_enough(board):
     assert "2 publishers command the arm" in text
 
 
+def test_seconds_of_latency_fit_too(board):
+    for _ in range(200):
+        board.hear_latency({"observation_age": 1234.56, "action": 9876.5, "total": 99.96})
+    text = drawn(board, 10.0)
+    assert "observation_age  1235  1235  1235  1235" in text
+    assert "…" not in text
+
+
 def test_an_old_state_is_not_shown_as_present(board):
     view = board.view(14.0)
     assert view.state == "NOMINAL?"

@@ -135,7 +135,9 @@ def _policy(view: View) -> RenderableType:
     for name in ("p50", "p95", "p99", "max"):
         table.add_column(name, justify="right", no_wrap=True)
     for row in view.latency:
-        table.add_row(row.stage, f"{row.p50:.1f}", f"{row.p95:.1f}", f"{row.p99:.1f}", f"{row.max:.1f}")
+        # Four characters each: a slow model's seconds must not push the names out of 80 columns.
+        values = (row.p50, row.p95, row.p99, row.max)
+        table.add_row(row.stage, *(f"{value:.1f}" if value < 99.95 else f"{value:.0f}" for value in values))
     facts = []
     if view.model_name:
         engines = {value for key, value in view.model.items() if key.startswith("engines.")}
