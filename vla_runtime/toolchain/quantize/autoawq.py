@@ -1,7 +1,7 @@
 """Reads AutoAWQ's GEMM checkpoints, and turns their asymmetric weights into ours.
 
-A linear is ``qweight`` int32 (K, N/8), ``qzeros`` int32 (K/group, N/8) and ``scales`` (K/group, N). Each int32
-holds eight 4-bit numbers; nibble i belongs to output 8c + ORDER[i] of column c. W = (q - z) * s.
+A linear is three tensors: ``qweight`` int32 (K, N/8), ``qzeros`` int32 (K/group, N/8), ``scales`` (K/group, N). Each
+int32 holds eight 4-bit numbers; nibble i belongs to output 8c + ORDER[i] of column c. W = (q - z) * s.
 """
 
 from collections.abc import Mapping
