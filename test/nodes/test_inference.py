@@ -121,7 +121,6 @@ def test_a_frame_is_used_once_and_the_wait_for_the_next_is_counted(bench):
     bench.worker.ask(request(2))
     time.sleep(0.05)
     assert len(bench.policy.calls) == 1
-    assert bench.worker.not_ready.kind == "waiting"
     bench.cameras.fresh = True
     wait(lambda: len(bench.answers) == 2)
     assert bench.worker.counters["waited_for_frame"] == 1
@@ -134,6 +133,11 @@ def test_a_frozen_camera_leaves_the_request_unanswered(bench):
     bench.worker.ask(request(2))
     wait(lambda: bench.worker.counters["no_observation.waiting"] == 1)
     assert len(bench.policy.calls) == 1
+    assert bench.worker.not_ready.kind == "waiting"
+    bench.cameras.fresh = True
+    bench.worker.ask(request(3))
+    wait(lambda: len(bench.answers) == 2)
+    assert bench.worker.not_ready is None
 
 
 def test_an_engine_that_throws_on_its_third_call_is_reported_and_recovers(bench):

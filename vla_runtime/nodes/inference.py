@@ -175,20 +175,22 @@ class InferenceWorker:
         }
 
     def _await_observation(self, begin: float) -> Observation | None:
-        waited = False
+        """An observation, or None after ``frame_wait_s``; ``not_ready`` then says why, a broken input before a late."""
+        reason: NotReady | None = None
         while True:
             now = self._clock()
             found = self._observe(now)
             if isinstance(found, Observation):
                 self.not_ready = None
-                if waited:
+                if reason is not None:
                     self.counters["waited_for_frame"] += 1
                 return found
-            self.not_ready = found
+            if reason is None or reason.kind != "bad":
+                reason = found
             if now - begin >= self.frame_wait_s or self._stopping or self._request is not None:
-                self.counters[f"no_observation.{found.kind}"] += 1
+                self.not_ready = reason
+                self.counters[f"no_observation.{reason.kind}"] += 1
                 return None
-            waited = True
             time.sleep(_POLL_S)
 
     def _fail(self, error: Exception) -> None:

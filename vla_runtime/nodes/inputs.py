@@ -6,6 +6,7 @@ own threads and keeps the newest ``depth``; a ``PolledInput`` takes them on dema
 """
 
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -43,7 +44,6 @@ class PolledInput:
     ):
         self.group = _PolledGroup()
         self.depth = qos.depth
-        self._node, self._qos, self._report = node, qos, report
         self.topic = node.resolve_topic_name(topic)
         self.subscription = node.create_subscription(
             message_type,
@@ -53,7 +53,7 @@ class PolledInput:
             callback_group=self.group,
             **options,
         )
-        self._look_timer = node.create_timer(QOS_LOOK_S, self._look, clock=Clock(clock_type=ClockType.STEADY_TIME))
+        watch_qos(node, self.topic, qos, report)
         self._polled_at = time.monotonic()
 
     def take(self) -> list[tuple[float, Any]]:
@@ -86,21 +86,51 @@ class PolledInput:
         """How many publishers of this topic are known."""
         return self.subscription.get_publisher_count() if hasattr(self.subscription, "get_publisher_count") else 0
 
-    def _look(self) -> None:
-        """Report publishers whose QoS keeps their messages from us, by the topic's name."""
-        for publisher in self._node.get_publishers_info_by_topic(self.topic):
-            compatible, reason = qos_check_compatible(publisher.qos_profile, self._qos)
-            if compatible == QoSCompatibility.ERROR:
-                self._report(
-                    f"a publisher of topic '{self.topic}' ({publisher.node_name}) offers incompatible QoS: nothing is "
-                    f"received from it ({reason.removeprefix('ERROR: ').rstrip('; ')}); see `ros2 topic info -v "
-                    f"{self.topic}`"
-                )
-
     def destroy(self, node: Node) -> None:
         """Unsubscribe."""
-        node.destroy_timer(self._look_timer)
+        _WATCHES[node].forget(self.topic)
         node.destroy_subscription(self.subscription)
+
+
+class _QosWatch:
+    """Looks at the publishers of a node's topics once a second, all with one timer: each wake costs a millisecond."""
+
+    def __init__(self, node: Node):
+        self._node = weakref.ref(node)
+        self._topics: dict[str, tuple[QoSProfile, Callable[[str], None]]] = {}
+        self._reported: set[str] = set()
+        node.create_timer(QOS_LOOK_S, self.look, clock=Clock(clock_type=ClockType.STEADY_TIME))
+
+    def add(self, topic: str, qos: QoSProfile, report: Callable[[str], None]) -> None:
+        self._topics[topic] = (qos, report)
+
+    def forget(self, topic: str) -> None:
+        self._topics.pop(topic, None)
+
+    def look(self) -> None:
+        for topic, (qos, report) in list(self._topics.items()):
+            for publisher in self._node().get_publishers_info_by_topic(topic):
+                compatible, reason = qos_check_compatible(publisher.qos_profile, qos)
+                if compatible != QoSCompatibility.ERROR:
+                    continue
+                text = (
+                    f"a publisher of topic '{topic}' ({publisher.node_name}) offers incompatible QoS: nothing is "
+                    f"received from it ({reason.removeprefix('ERROR: ').rstrip('; ')}); see `ros2 topic info -v {topic}`"
+                )
+                if text not in self._reported:
+                    self._reported.add(text)
+                    report(text)
+
+
+_WATCHES: "weakref.WeakKeyDictionary[Node, _QosWatch]" = weakref.WeakKeyDictionary()
+
+
+def watch_qos(node: Node, topic: str, qos: QoSProfile, report: Callable[[str], None]) -> None:
+    """Report publishers of ``topic`` (resolved) whose QoS keeps their messages from us, once each, by name."""
+    watch = _WATCHES.get(node)
+    if watch is None:
+        watch = _WATCHES[node] = _QosWatch(node)
+    watch.add(topic, qos, report)
 
 
 def _received(info: Any, otherwise: int) -> int:

@@ -19,6 +19,7 @@ from vla_runtime.errors import UserError
 from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.heartbeat import Heartbeat
 from vla_runtime.nodes.inference import Answer, InferenceWorker, Request, noise_seed
+from vla_runtime.nodes.inputs import watch_qos
 from vla_runtime.nodes.joint_map import JointMap
 from vla_runtime.nodes.lifecycle import ManagedNode, TransitionRefusedError
 from vla_runtime.nodes.messages import MessageError, TrajectoryWriter, read_table, read_times, stamp_ns
@@ -114,6 +115,8 @@ class PolicyNode(ManagedNode):
             self.create_subscription(String, "instruction", self._instructed, LATCHED),
             self.create_subscription(String, "instruction", self._instructed, volatile),
         ]
+
+        watch_qos(self, self.resolve_topic_name("plan_request"), LATEST, self.qos_fault)
 
     def start(self) -> None:
         """Take requests, once every input has been heard."""
