@@ -113,9 +113,10 @@ class _QosWatch:
                 compatible, reason = qos_check_compatible(publisher.qos_profile, qos)
                 if compatible != QoSCompatibility.ERROR:
                     continue
+                reason = reason.removeprefix("ERROR: ").rstrip("; ")
                 text = (
                     f"a publisher of topic '{topic}' ({publisher.node_name}) offers incompatible QoS: nothing is "
-                    f"received from it ({reason.removeprefix('ERROR: ').rstrip('; ')}); see `ros2 topic info -v {topic}`"
+                    f"received from it ({reason}); see `ros2 topic info -v {topic}`"
                 )
                 if text not in self._reported:
                     self._reported.add(text)
