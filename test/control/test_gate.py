@@ -168,9 +168,9 @@ def test_verdicts_agree_with_dense_sampling(seed, size):
             assert passes or refusal.reason == reason
 
 
-@pytest.mark.parametrize(("jump", "passes"), [(0.0, True), (0.05, True), (0.07, False), (0.5, False)])
+@pytest.mark.parametrize(("jump", "passes"), [(0.0, True), (0.09, True), (0.1, False), (0.5, False)])
 def test_a_jump_is_refused_by_joint_and_both_values(jump, passes):
-    """Less than the velocity limit's way in a period (0.06 rad) may be led in; more is a jump."""
+    """Less than the velocity limit's way in one and a half periods (0.09 rad) may be led in; more is a jump."""
     moved = put(ramp(), "positions", 0, 4, jump)
     refusal = GATE.continuous(moved, ramp())
     assert (refusal is None) == passes

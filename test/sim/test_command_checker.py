@@ -1,91 +1,84 @@
-"""The independent judge finds what it is there to find, and nothing in what is right."""
+"""The judge of commands finds every broken promise that is put in front of it, and nothing in what is sound."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from vla_runtime.control.brake import brake
 from vla_runtime.control.limits import Limits
+from vla_runtime.control.reissue import rebased
 from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.sim.command_checker import CommandChecker
+from vla_runtime.sim.watchdog_rig import six_joints
 
-LIMITS = Limits(
-    ("a", "b"), np.full(2, -1.0), np.full(2, 1.0), np.full(2, 2.0), np.full(2, 20.0), np.full(2, 400.0), np.zeros(2)
-)
-GRID = np.arange(0.0, 0.41, 0.02)
+LIMITS = six_joints()
 
 
-def smooth(t, amplitude=0.2):
-    """From rest to rest within 0.4 s."""
-    s = np.clip(t / 0.4, 0.0, 1.0)
-    position = amplitude * (10 * s**3 - 15 * s**4 + 6 * s**5)
-    velocity = amplitude * (30 * s**2 - 60 * s**3 + 30 * s**4) / 0.4
-    return np.stack([position, -position], 1), np.stack([velocity, -velocity], 1)
+def stop(now: float = 1.0, limits: Limits = LIMITS) -> Trajectory:
+    whole = brake(np.zeros(6), np.full(6, 1.5), np.zeros(6), limits, 0.02)
+    return Trajectory(now, LIMITS.joint_names, whole.times, whole.positions, whole.velocities)
 
 
-def command(start=0.0, change=lambda p, v: None, **fields):
-    times = np.concatenate([[0.0], GRID[np.searchsorted(GRID, start + 0.0041) :] - start])
-    positions, velocities = smooth(times + start)
-    change(positions, velocities)
-    return Trajectory(**{"start": start, "joint_names": ("a", "b"), "times": times, "positions": positions,
-                         "velocities": velocities, **fields})  # fmt: skip
-
-
-def rules(*commands, due=True):
+def rules(*commands, jerk: bool = True, last: Trajectory | None = None) -> set[str]:
     checker = CommandChecker(LIMITS)
-    for sent in commands:
-        checker.check(sent.start if sent else 0.0, sent, due)
+    checker.last = last
+    for command in commands:
+        checker.check(command.start, command, due=True, jerk_limited=jerk)
     return {violation.rule for violation in checker.violations}
 
 
-def row(index, joint, p=None, v=None):
-    def change(positions, velocities):
-        if p is not None:
-            positions[index, joint] = p
-        if v is not None:
-            velocities[index, joint] = v
-
-    return change
+def changed(what: str, row: int, value: float) -> Trajectory:
+    values = getattr(stop(), what).copy()
+    values[row, 2] = value
+    return replace(stop(), **{what: values})
 
 
-def test_a_right_stream_has_no_violations():
-    assert rules(*[command(0.02 * k) for k in range(15)]) == set()
+def test_a_sound_stream_passes():
+    first = stop()
+    assert rules(*(rebased(first, 1.0 + 0.02 * tick) for tick in range(40))) == set()
 
 
 @pytest.mark.parametrize(
-    ("change", "rule"),
+    ("command", "rule"),
     [
-        (row(5, 0, p=np.nan), "finite"),
-        (row(5, 1, v=np.inf), "finite"),
-        (row(-1, 0, v=1e-12), "rest"),
-        (row(5, 0, p=1.01), "position"),
-        (row(5, 0, v=2.1), "velocity"),
-        (row(8, 1, p=-0.05), "acceleration"),
-        (row(8, 1, v=0.3), "acceleration"),
+        (changed("positions", 3, np.nan), "finite"),
+        (changed("velocities", -1, 1e-9), "rest"),
+        (replace(stop(), times=stop().times * 0.1), "times"),
+        (replace(stop(), joint_names=LIMITS.joint_names[::-1]), "names"),
+        (changed("positions", 3, 0.3), "acceleration"),
+        (replace(stop(), times=stop().times * 0.45, velocities=stop().velocities / 0.45), "velocity"),
+        (replace(stop(), positions=stop().positions + 1.9), "position"),
+        (stop(limits=LIMITS.scaled(jerk=5.0)), "jerk"),
     ],
 )
-def test_a_bad_point_is_found(change, rule):
-    assert rule in rules(command(change=change))
+def test_a_broken_rule_is_found(command, rule):
+    assert rule in rules(command)
 
 
-def test_a_velocity_that_peaks_between_two_points_is_found():
-    # At rest at both ends, 0.09 rad in 60 ms: 1.5 rad/s on average, 2.25 in the middle.
-    times = np.array([0.0, 0.06])
-    assert "velocity" in rules(
-        Trajectory(0.0, ("a", "b"), times, np.array([[0.0, 0.0], [0.09, 0.0]]), np.zeros((2, 2)))
-    )
-
-
-def test_a_jump_between_commands_is_found():
-    assert "jump" in rules(command(), command(0.02, row(0, 0, p=0.05)))
-    assert "jump" in rules(command(), command(0.02, row(0, 0, v=0.7)))
-    assert "step" in rules(command(), command(0.02, row(0, 0, p=0.05)))
-
-
-def test_silence_is_a_violation_only_while_a_command_is_due():
-    assert rules(command(), None) == {"silence"}
-    assert rules(command(), None, due=False) == set()
-
-
-def test_a_command_that_is_not_from_now_is_found():
+def test_silence_and_a_wrong_stamp_are_found():
     checker = CommandChecker(LIMITS)
-    checker.check(0.02, command(), due=True)
-    assert {violation.rule for violation in checker.violations} == {"stamp"}
+    checker.check(1.0, None, due=True)
+    checker.check(1.02, None, due=False)
+    checker.check(1.05, stop(1.04), due=True)
+    assert [violation.rule for violation in checker.violations] == ["silence", "stamp"]
+
+
+@pytest.mark.parametrize(("shift", "factor"), [(2e-6, 1.0), (0.0, 1.00001)])
+def test_the_smallest_jump_between_two_commands_is_found(shift, factor):
+    later = rebased(stop(), 1.02)
+    jumped = replace(later, positions=later.positions + shift, velocities=later.velocities * factor)
+    assert rules(jumped, last=stop()) == {"jump"}
+
+
+def test_a_jump_that_no_joint_could_follow_is_found_as_a_step():
+    later = rebased(stop(), 1.02)
+    assert "step" in rules(replace(later, positions=later.positions + 0.2), last=stop())
+
+
+def test_between_two_points_the_cubic_counts():
+    """Resting at both ends, 0.3 rad apart, in half a second: 0.9 rad/s between them, 7.2 rad/s^2 at them."""
+    times, positions = np.array([0.0, 0.5]), np.array([np.zeros(6), np.full(6, 0.3)])
+    between = Trajectory(1.0, LIMITS.joint_names, times, positions, np.zeros((2, 6)))
+    assert rules(between, jerk=False) == set()
+    assert rules(replace(between, positions=positions * 1.5), jerk=False) == {"acceleration"}
