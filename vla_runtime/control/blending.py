@@ -75,6 +75,7 @@ class Fade:
 
     The cubic from offset ``offset`` (n,) and its rate ``rate`` (n,) at ``start`` to zero and zero: the least squared
     acceleration there is (and so of bounded acceleration: :func:`fade_durations`). A duration of 0 adds nothing.
+    Begun anew on the way, with the time that is left, it is the same curve. ``ends`` (n,), ``end``: steady seconds.
     """
 
     def __init__(self, start: float, offset: np.ndarray, rate: np.ndarray, duration: np.ndarray):
@@ -83,7 +84,8 @@ class Fade:
         self._duration = np.where(fades, duration, 1.0)
         self._offset = np.where(fades, offset, 0.0)
         self._slope = np.where(fades, rate * duration, 0.0)
-        self.end = start + float(duration.max(initial=0.0))
+        self.ends = start + np.where(fades, duration, 0.0)
+        self.end = float(self.ends.max(initial=start))
 
     def at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what is added to positions and velocities (m, n) at steady ``times`` (m,)."""
@@ -95,12 +97,20 @@ class Fade:
 
 
 def fade_durations(
-    offset: np.ndarray, rate: np.ndarray, seconds: float, acceleration: np.ndarray, speed: np.ndarray
+    offset: np.ndarray, rate: np.ndarray, seconds: np.ndarray, acceleration: np.ndarray, speed: np.ndarray
 ) -> np.ndarray:
-    """Return ``seconds``, or longer where the fade of an offset would exceed these accelerations or speeds: (n,) s.
+    """Return ``seconds`` (n,), or what the fade of an offset must take to keep these accelerations and speeds: (n,) s.
 
-    The cubic's acceleration is largest at its ends: |6 e / T^2 + 4 w / T| at most; its speed is 1.5 e / T for w = 0.
+    Shorter where the offset already shrinks so fast (rate w towards zero) that the cubic would overshoot: it does not
+    for T <= 3 e / w. The cubic's acceleration is largest at its ends, |6 e / T^2 + 4 w / T| and |6 e / T^2 + 2 w / T|;
+    its speed, for w = 0, is at most 1.5 e / T.
     """
     e, w = np.abs(offset), np.abs(rate)
-    gentle = (2.0 * w + np.sqrt(4.0 * w * w + 6.0 * acceleration * e)) / acceleration
-    return np.maximum(np.maximum(seconds, gentle), 1.5 * e / speed)
+    wanted = np.maximum(seconds, 1.5 * e / speed)
+    root = 6.0 * acceleration * e
+    least = (2.0 * w + np.sqrt(4.0 * w * w + root)) / acceleration
+    shrinking = (offset * rate < 0.0) & (w * w < 0.25 * root)
+    if shrinking.any():
+        least = np.where(shrinking, (np.sqrt(w * w + root) - w) / acceleration, least)
+        wanted = np.where(shrinking, np.minimum(wanted, 3.0 * e / np.maximum(w, 1e-12)), wanted)
+    return np.maximum(wanted, least)

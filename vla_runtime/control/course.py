@@ -47,6 +47,8 @@ class Navigator:
         self._plan: GridPlan | None = None  # what is followed, without a fade
         self._bare: Survey | None = None  # the same, looked at
         self._faded: Survey | None = None  # with the fade
+        self._fade: Fade | None = None
+        self._before: GridPlan | None = None  # what was followed, without a fade, when that fade began
         self._taking_over = False
         self.seams = Rolling(500)
         self.retune(settings)
@@ -70,7 +72,7 @@ class Navigator:
     def clear(self) -> None:
         """Forget the plans and the stretch."""
         self._stack.clear()
-        self._stretch = self._plan = self._bare = self._faded = None
+        self._stretch = self._plan = self._bare = self._faded = self._fade = self._before = None
         self._taking_over = False
 
     def take(self, plan: GridPlan) -> None:
@@ -103,8 +105,8 @@ class Navigator:
         plan, row = self._plan, first - self._plan.first
         fade, until = None, last
         if self._taking_over or not ours:
-            fade = self._fade(now, position, velocity)
-            self._faded, self._taking_over = self._bare, False
+            fade = self._fade = self._new_fade(now, position, velocity, ours)
+            self._faded, self._taking_over, self._before = self._bare, False, self._plan
             if fade is not None:
                 until = min(max(last, plan.grid.at_or_after(fade.end)), plan.last)
         rows = slice(row, row + until - first + 1)
@@ -123,7 +125,7 @@ class Navigator:
             self._faded = self._bare.patched(row, survey.since(1))
         return Stretch(first, self._tracker.follow(position, velocity, survey, 0, last - first + 1, self._reach))
 
-    def _fade(self, now, position, velocity) -> Fade | None:
+    def _new_fade(self, now, position, velocity, ours: bool) -> Fade | None:
         plan_p, plan_v = self._plan.at(now)
         offset, rate = position - plan_p, velocity - plan_v
         if self._taking_over:
@@ -131,7 +133,16 @@ class Navigator:
         seconds = self._settings.takeover_s
         if seconds <= 0.0:
             return None
-        durations = fade_durations(offset, rate, seconds, self._reach, self._limits.velocity)
+        left = np.full(len(offset), seconds)
+        old = self._before
+        if ours and self._fade is not None and self._fade.end > now and old.end >= now:
+            # An offset that fades already keeps its time; what is new between the plans takes the full time.
+            old_p = old.at(now)[0]
+            was, new = np.abs(position - old_p), np.abs(old_p - plan_p)
+            share = was / np.maximum(was + new, 1e-12)
+            rest = self._fade.ends - now
+            left += share * (np.where(rest > 0.0, np.minimum(rest, seconds), seconds) - seconds)
+        durations = fade_durations(offset, rate, left, self._reach, self._limits.velocity)
         return Fade(now, offset, rate, np.where(self._limits.discrete, 0.0, durations))
 
     def _lengthen(self, old: Stretch, first: int, last: int) -> Stretch:
