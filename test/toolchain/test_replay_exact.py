@@ -39,14 +39,17 @@ def a_run(seed: int, seconds: float = 4.0) -> list[tuple[str, dict]]:
     records: list[tuple[str, dict]] = []
     start = {"settings": executor_settings(), "limits": LIMITS, "epoch": "e"}
     executor = Traced(
-        Executor(**start), EXECUTOR_CALLS, lambda text: records.append(("/executor", json.loads(text))), executor_note
+        Executor(**start),
+        EXECUTOR_CALLS,
+        lambda note: records.append(("/executor", json.loads(note.text()))),
+        executor_note,
     )
     executor.begin(**start)
     begin = {"settings": watchdog_settings(), "limits": LIMITS, "poses": {"home": dict.fromkeys(NAMES, 0.0)}}
     watchdog = Traced(
         Watchdog(**begin, planners=installed_planners()),
         WATCHDOG_CALLS,
-        lambda text: records.append(("/watchdog", json.loads(text))),
+        lambda note: records.append(("/watchdog", json.loads(note.text()))),
         watchdog_note,
     )
     watchdog.begin(**begin)

@@ -20,10 +20,14 @@ from vla_runtime.nodes.qos import JOINT_STATES, TRACE
 from vla_runtime.nodes.realtime import lock_memory, prepare_interpreter, release_realtime
 from vla_runtime.nodes.robot_file import Robot, load_robot
 from vla_runtime.nodes.tables import CONTROL_NODE
-from vla_runtime.nodes.trace import Traced
+from vla_runtime.nodes.trace import Note, Traced
 
 ASK_TIMEOUT_S = 0.5
 TRACE_PERIOD_S = 0.2
+TRACE_KEPT = 4000
+"""Calls that wait for a recorder: at least twenty seconds."""
+TRACE_AT_ONCE = 120
+"""Calls written out at a time, three times what comes in: a backlog must not hold the interpreter for long."""
 _SAME_ERROR = 50
 """An exception of the tick is logged the first time and then once per this many."""
 
@@ -47,7 +51,8 @@ class ControlNode(ManagedNode):
         self._inputs: list[PolledInput] = []
         self._outputs: list[LifecyclePublisher] = []
         self._trace = None
-        self._trace_lines: deque[str] = deque()
+        self._notes: deque[Note] = deque()
+        self._traced: Traced | None = None
         super().__init__(
             name,
             lambda node: NodeParameters(
@@ -104,16 +109,26 @@ class ControlNode(ManagedNode):
         if not self.parameters["node"].trace:
             return core
         self._trace = self.create_publisher(String, "~/trace", TRACE)
-        writer = Traced(core, methods, self._trace_lines.append, note)
-        writer.begin(**start)
-        return writer
+        self._notes.clear()
+        self._traced = Traced(core, methods, self._notes.append, note)
+        self._traced.begin(**start)
+        return self._traced
 
-    def _send_trace(self) -> None:
-        """Send what was written since the last time, one call a line: a message a call costs six times as much."""
-        if self._trace is None or not self._trace_lines:
+    def _send_trace(self, most: int = TRACE_AT_ONCE) -> None:
+        """Write out what was noted, one call a line: a message a call costs six times as much.
+
+        While nobody listens it costs next to nothing: notes wait for a recorder that comes a little late, and when none
+        comes, nothing is noted any more (a trace without its beginning is of no use).
+        """
+        if self._trace is None or not self._notes:
             return
-        lines = [self._trace_lines.popleft() for _ in range(len(self._trace_lines))]
-        self._trace.publish(String(data="\n".join(lines)))
+        if self._trace.get_subscription_count() == 0:
+            if len(self._notes) > TRACE_KEPT:
+                self._traced.tracing = False
+                self._notes.clear()
+            return
+        notes = [self._notes.popleft() for _ in range(min(len(self._notes), most))]
+        self._trace.publish(String(data="\n".join(note.text() for note in notes)))
 
     def read_joints(self) -> JointSample | None:
         """The newest joint state there is, the same one again if none came. At the tick only."""
@@ -184,9 +199,9 @@ class ControlNode(ManagedNode):
             self.destroy_lifecycle_publisher(each)
         self._inputs, self._outputs = [], []
         if self._trace is not None:
-            self._send_trace()
+            self._send_trace(len(self._notes))
             self.destroy_publisher(self._trace)
-            self._trace = None
+            self._trace = self._traced = None
 
     def report(self) -> list[Status]:
         """The loop and the joint states."""

@@ -46,6 +46,10 @@ def watchdog_note(result: Any) -> str:
     return "" if change is None else f"{change.source} -> {change.target}: {change.cause}"
 
 
+# Made once: json.dumps makes an encoder for every call that asks for other separators.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+
+
 def plain(value: Any) -> Any:
     """Turn a value into what JSON can say. Raises TypeError for what a trace must not hold."""
     if value is None or isinstance(value, (bool, int, str)):
@@ -95,7 +99,7 @@ def revive(value: Any, types: Mapping[str, Callable[..., Any]]) -> Any:
 
 def dumps(value: Any) -> str:
     """Write a plain value as compact JSON, the same text for the same value."""
-    return json.dumps(value, separators=(",", ":"))
+    return _ENCODER.encode(value)
 
 
 def digest(result: Any) -> str:
@@ -110,14 +114,16 @@ def _feed(hasher: Any, value: Any) -> None:
     if isinstance(value, np.ndarray):
         hasher.update(f"array{value.dtype.str}{value.shape}".encode())
         hasher.update(np.ascontiguousarray(value))
-    elif dataclasses.is_dataclass(value):
+    elif hasattr(value, "__dataclass_fields__"):
         hasher.update(type(value).__name__.encode())
         for name in value.__dataclass_fields__:
             _feed(hasher, getattr(value, name))
-    elif isinstance(value, (list, tuple)) and not (value and isinstance(value[0], str)):
+    elif isinstance(value, (list, tuple)):
         hasher.update(f"list{len(value)}".encode())
         for item in value:
             _feed(hasher, item)
+    elif type(value) in (float, int, str, bool, type(None)):
+        hasher.update(repr(value).encode())
     else:
         hasher.update(dumps(plain(value)).encode())
 
@@ -147,63 +153,86 @@ def inference_record(answer: Any, seed: int) -> str:
 
 
 class Traced:
-    """Stands before a control core and writes down each call of the named methods.
+    """Stands before a control core and notes each call of the named methods.
 
-    Everything else (attributes, other methods) reaches the core as it is. A call that raises is written with its
-    error and raises as before. For one thread, like the core itself.
+    Everything else (attributes, other methods) reaches the core as it is. A call that raises is noted with its error
+    and raises as before. For one thread, like the core itself. What is noted are references, for a microsecond a
+    call: :meth:`Note.text` writes them out later, when somebody wants them. So arguments and results must not be
+    changed afterwards; those of the cores never are.
 
     Args:
         core: the executor or the watchdog.
         methods: names of the methods that are decisions or feed them.
-        emit: takes the text of one record; must not block.
-        note: takes a result, returns a short text for people (a state, a refusal), or "".
+        keep: takes one :class:`Note`; must not block.
+        label: takes a result, returns a short text for people (a state, a refusal), or "".
     """
 
     def __init__(
         self,
         core: Any,
         methods: tuple[str, ...],
-        emit: Callable[[str], None],
-        note: Callable[[Any], str] = lambda _: "",
+        keep: Callable[["Note"], None],
+        label: Callable[[Any], str] = lambda _: "",
     ):
-        self._core, self._emit, self._note = core, emit, note
+        self._core, self._keep, self._label = core, keep, label
         self._count = 0
         self._last: dict[str, tuple[Any, ...]] = {}
+        self.tracing = True
         for name in methods:
-            setattr(self, name, self._written(name, getattr(core, name)))
+            setattr(self, name, self._noted(name, getattr(core, name)))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._core, name)
 
     def begin(self, **what: Any) -> None:
-        """Write the ``start`` record: all that is needed to make the same core again."""
+        """Note the ``start``: all that is needed to make the same core again."""
         self._count = 0
         self._last.clear()
-        self._emit(dumps({"format": FORMAT, "n": 0, "call": "start", "with": plain(what)}))
+        self._keep(Note(0, "start", (what,), (), None, "", self._label))
 
-    def _written(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    def _noted(self, name: str, method: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any) -> Any:
+            if not self.tracing:
+                return method(*args)
             self._count += 1
-            record = {"n": self._count, "call": name, "args": self._arguments(name, args)}
+            last = self._last.get(name, ())
+            same = tuple(i for i, arg in enumerate(args) if i < len(last) and arg is last[i])
+            self._last[name] = args
             try:
                 result = method(*args)
             except Exception as error:
-                self._emit(dumps({**record, "raised": type(error).__name__}))
+                self._keep(Note(self._count, name, args, same, None, type(error).__name__, self._label))
                 raise
-            record["result"] = digest(result)
-            note = self._note(result)
-            if note:
-                record["note"] = note
-            self._emit(dumps(record))
+            self._keep(Note(self._count, name, args, same, result, "", self._label))
             return result
 
         return call
 
-    def _arguments(self, name: str, args: tuple[Any, ...]) -> list[Any]:
-        """Write the arguments; what is the very object of the last such call is not written again."""
-        last = self._last.get(name, ())
-        self._last[name] = args
-        return [
-            SAME if i < len(last) and arg is last[i] and dataclasses.is_dataclass(arg) else plain(arg)
-            for i, arg in enumerate(args)
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Note:
+    """One call, not yet written out. ``same``: places of arguments that are the objects of the last such call."""
+
+    number: int
+    call: str
+    args: tuple[Any, ...]
+    same: tuple[int, ...]
+    result: Any
+    raised: str
+    label: Callable[[Any], str]
+
+    def text(self) -> str:
+        """Write it out as one line of JSON."""
+        if self.call == "start":
+            return dumps({"format": FORMAT, "n": 0, "call": "start", "with": plain(self.args[0])})
+        args = [
+            SAME if i in self.same and dataclasses.is_dataclass(arg) else plain(arg) for i, arg in enumerate(self.args)
         ]
+        record = {"n": self.number, "call": self.call, "args": args}
+        if self.raised:
+            return dumps({**record, "raised": self.raised})
+        record["result"] = digest(self.result)
+        label = self.label(self.result)
+        if label:
+            record["note"] = label
+        return dumps(record)

@@ -53,7 +53,8 @@ def _compare(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     if traces.empty:
         raise UserError(
             f"'{args.bag}' has no traces (executor/trace, watchdog/trace): it was recorded with the parameter trace "
-            "off, or by another program. Its inputs can still be used: --rehearse, with --map for a bag of others"
+            "off, or more than 20 s after the nodes were configured, or by another program. Its inputs can still be "
+            "used: --rehearse, with --map for a bag of others"
         )
     failed, rows = False, []
     for session in traces.sessions:
