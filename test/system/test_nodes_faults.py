@@ -6,6 +6,7 @@ by an observer of real-time priority, at DDS: the bounds are the promised ones.
 
 import contextlib
 import json
+import os
 import signal
 import time
 
@@ -20,6 +21,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from vla_runtime.nodes.qos import LATCHED
 from vla_runtime.nodes.robot_file import load_robot
+from vla_runtime.nodes.transport import RANGE, choose_udp
 from vla_runtime.toolchain.tiny_bundle import write_tiny_bundle
 
 # Longer than the defaults: on a machine that is busy with other things an answer may take half a second.
@@ -71,7 +73,10 @@ class Stack:
 
     def start(self, name):
         module, arguments = self.commands[name]
-        self.processes[name] = self._spawn(module, *arguments)
+        environment = {RANGE: os.environ[RANGE]}
+        if name == "robot":  # as a real controller's host: in real time, and not stopped by other processes' locks
+            choose_udp(environment)
+        self.processes[name] = self._spawn(module, *arguments, **environment)
 
     def strike(self, name, number):
         """Send a signal; returns the steady seconds just before."""
@@ -84,10 +89,12 @@ class Stack:
         """The policy behaves in this way meanwhile."""
         publisher = self.ros.publisher(String, "sim/fault", LATCHED)
         publisher.publish(String(data=json.dumps({"policy": kind})))
-        yield
-        publisher.publish(String(data=json.dumps({"policy": "none"})))
-        self.ros.wait(lambda: time.sleep(0.1) or True, 1.0)
-        self.ros.node.destroy_publisher(publisher)
+        try:
+            yield
+        finally:
+            publisher.publish(String(data=json.dumps({"policy": "none"})))
+            time.sleep(0.2)  # until it has been heard
+            self.ros.node.destroy_publisher(publisher)
 
     def state(self):
         return self.states[-1][1].message if self.states else ""
@@ -125,6 +132,15 @@ class Stack:
     def first_fallback(self, since):
         self.ros.wait(lambda: self.arrived("joint_trajectory", since, policy=False), PATIENCE_S, "a fallback command")
         return self.arrived("joint_trajectory", since, policy=False)[0]["at"]
+
+    def task(self, name):
+        """The values of a task as /diagnostics had them last."""
+
+        def found():
+            return [s for _, array in self.diagnostics[-20:] for s in array.status if s.name == name]
+
+        self.ros.wait(found, 10.0, name)
+        return {pair.key: pair.value for pair in found()[-1].values}
 
     def rejected(self):
         return json.loads(self.controller[-1][1].data)["rejected_messages"]
@@ -269,12 +285,13 @@ def test_parameters_are_refused_with_reasons_and_changed_live(stack):
     assert "a late answer must be noticed before" in together.reason
     (fixed,) = stack.set("watchdog", period_s=0.01)
     assert "deactivate it first" in fixed.reason
-    begin = time.monotonic()
+    before = int(stack.task("executor: loop")["missed_ticks"])
     assert all(result.successful for result in stack.set("executor", blend="cut", mismatch=0.3))
     stack.ros.wait(lambda: stack.figures(stack.executor_states)["blend"] == "cut", 5.0, "the new blending")
     assert all(result.successful for result in stack.set("executor", blend="crossfade", mismatch=0.2))
-    stamps = [record["stamp_ns"] for record in stack.arrived("planned_trajectory", begin)]
-    assert max(b - a for a, b in zip(stamps, stamps[1:])) < 40_000_000
+    seen = len(stack.diagnostics)
+    stack.ros.wait(lambda: len(stack.diagnostics) > seen + 6, 10.0, "diagnostics")
+    assert int(stack.task("executor: loop")["missed_ticks"]) == before
 
 
 def test_a_second_publisher_is_noticed_by_name(stack):
