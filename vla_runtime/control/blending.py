@@ -81,11 +81,11 @@ class Fade:
     def __init__(self, start: float, offset: np.ndarray, rate: np.ndarray, duration: np.ndarray):
         fades = duration > 0.0
         self._start = start
-        self._duration = np.where(fades, duration, 1.0)
-        self._offset = np.where(fades, offset, 0.0)
-        self._slope = np.where(fades, rate * duration, 0.0)
-        self.ends = start + np.where(fades, duration, 0.0)
-        self.end = float(self.ends.max(initial=start))
+        self._duration = duration + ~fades
+        self._offset = offset * fades
+        self._slope = rate * duration
+        self.ends = start + duration
+        self.end = float(self.ends.max())
 
     def at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what is added to positions and velocities (m, n) at steady ``times`` (m,)."""

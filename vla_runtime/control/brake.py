@@ -44,34 +44,35 @@ def brake(position: np.ndarray, velocity: np.ndarray, acceleration: np.ndarray, 
     """
     if not (step_s > 0.0 and math.isfinite(step_s)):
         raise ValueError(f"step_s must be a positive time in seconds, got {step_s}")
-    if not math.isfinite(position.sum() + velocity.sum() + acceleration.sum()):
+    speeds, pushes = velocity.tolist(), acceleration.tolist()
+    if not math.isfinite(sum(position.tolist()) + sum(speeds) + sum(pushes)):
         raise ValueError("cannot stop from a state that is not finite")
     phases = [
         _phases(v, -a, most, jerk * step_s, step_s)
-        for v, a, most, jerk in zip(
-            velocity.tolist(), acceleration.tolist(), limits.acceleration.tolist(), limits.jerk.tolist()
-        )
+        for v, a, most, jerk in zip(speeds, pushes, limits.acceleration.tolist(), limits.jerk.tolist())
     ]
     n1, n2, n3, held = np.array(phases).T
     steps = n1 + n2 + n3
     count = int(steps.max())
-    k = np.minimum(np.arange(count + 1.0)[:, None], steps)
+    k = np.arange(count + 1.0)[:, None]
+    left = steps - k
     # Built up (or eased) in n1 steps from what there is to what is held for n2, and let go in n3.
-    accelerations = (acceleration + held) * np.maximum(1.0 - k / np.maximum(n1, 1.0), 0.0)
-    accelerations += held * np.maximum(1.0 - (steps - k) / np.maximum(n3, 1.0), 0.0) - held
+    accelerations = np.maximum(1.0 - k / np.maximum(n1, 1.0), 0.0)
+    accelerations *= acceleration + held
+    accelerations -= held * np.minimum(np.maximum(left / np.maximum(n3, 1.0), 0.0), 1.0)
     accelerations[0] = acceleration
     velocities, positions = np.empty_like(accelerations), np.empty_like(accelerations)
     velocities[0], positions[0] = velocity, position
-    np.cumsum((0.5 * step_s) * (accelerations[:-1] + accelerations[1:]), axis=0, out=velocities[1:])
+    before, after = accelerations[:-1], accelerations[1:]
+    ((0.5 * step_s) * (before + after)).cumsum(axis=0, out=velocities[1:])
     velocities[1:] += velocity
     # What is left of the velocity at a joint's last step is rounding; the promise is exactly zero.
-    over = k >= steps
-    velocities[over] = 0.0
-    accelerations[over] = 0.0
-    moved = (step_s**2 / 6.0) * (2.0 * accelerations[:-1] + accelerations[1:]) + step_s * velocities[:-1]
-    np.cumsum(moved, axis=0, out=positions[1:])
+    velocities *= left > 0.0
+    moved = (step_s**2 / 6.0) * (2.0 * before + after)
+    moved += step_s * velocities[:-1]
+    moved.cumsum(axis=0, out=positions[1:])
     positions[1:] += position
-    return Stop(step_s * np.arange(count + 1), positions, velocities, accelerations)
+    return Stop(step_s * k[:, 0], positions, velocities, accelerations)
 
 
 def stopping_distance(velocity: float, acceleration: float, most: float, jerk: float, step_s: float) -> float:
@@ -119,20 +120,30 @@ def _phases(v: float, b: float, most: float, ramp: float, h: float) -> tuple[int
     side = 1.0
     if rate - b * abs(b) / (2.0 * ramp) < 0.0:
         side, rate, b = -1.0, -rate, -b
-    square = max(ramp * rate + 0.5 * b * b, 0.0)
-    peak = min(math.sqrt(square), most)
-    n1 = max(math.ceil((peak - b) / ramp - _ROUNDING), 1)
-    n3 = max(math.ceil(peak / ramp - _ROUNDING), 1)
-    plateau = (square - peak * peak) / peak if peak > 0.0 else 0.0
-    n2 = max(math.ceil((2.0 * peak - b + plateau) / ramp - _ROUNDING) - n1 - n3, 0)
+    square = ramp * rate + 0.5 * b * b
+    peak, plateau = 0.0, 0.0
+    if square > most * most:
+        peak, plateau = most, (square - most * most) / most
+    elif square > 0.0:
+        peak = math.sqrt(square)
+    n1 = math.ceil((peak - b) / ramp - _ROUNDING)
+    n3 = math.ceil(peak / ramp - _ROUNDING)
+    if n1 < 1:
+        n1 = 1
+    if n3 < 1:
+        n3 = 1
+    n2 = math.ceil((2.0 * peak - b + plateau) / ramp - _ROUNDING) - n1 - n3
+    if n2 < 0:
+        n2 = 0
     slack = 1.0 + 1e-12
+    strongest = (b if b > most else most) * slack
     for _ in range(_ATTEMPTS):
         held = (rate - 0.5 * n1 * b) / (0.5 * (n1 + n3) + n2)
         if b - held > n1 * ramp * slack:  # eased too fast
             n1 += 1
             if n3 > 1 and held <= (n3 - 1) * ramp:
                 n3 -= 1
-        elif held - b > n1 * ramp * slack or held > max(most, b) * slack:
+        elif held - b > n1 * ramp * slack or held > strongest:
             n2 += 1
         elif abs(held) > n3 * ramp * slack:
             n3 += 1

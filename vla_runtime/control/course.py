@@ -41,6 +41,7 @@ class Navigator:
 
     def __init__(self, settings: ExecutorSettings, limits: Limits):
         self._limits = limits
+        self._mixed = np.flatnonzero(~limits.discrete)
         self._tracker = Tracker(limits, settings.period_s)
         self._stack = PlanStack(limits.discrete, False, 0.0, 1)
         self._stretch: Stretch | None = None
@@ -103,16 +104,17 @@ class Navigator:
 
     def _begin(self, now, position, velocity, first: int, last: int, ours: bool) -> Stretch:
         plan, row = self._plan, first - self._plan.first
+        anew = self._taking_over or not ours
+        source = self._bare if anew else self._faded
+        at = (now - plan.grid.origin) / plan.grid.period - plan.first
+        at_p, at_v = cubic_at(at, plan.grid.period, source.positions, source.velocities)
         fade, until = None, last
-        if self._taking_over or not ours:
-            fade = self._fade = self._new_fade(now, position, velocity, ours)
-            self._faded, self._taking_over, self._before = self._bare, False, self._plan
+        if anew:
+            fade = self._fade = self._new_fade(now, position, at_p, velocity - at_v, ours)
+            self._faded, self._taking_over, self._before = self._bare, False, plan
             if fade is not None:
                 until = min(max(last, plan.grid.at_or_after(fade.end)), plan.last)
         rows = slice(row, row + until - first + 1)
-        source = self._bare if fade is not None else self._faded
-        at = (now - plan.grid.origin) / plan.grid.period - plan.first
-        at_p, at_v = cubic_at(at, plan.grid.period, source.positions, source.velocities)
         times = np.concatenate(([now], plan.grid.origin + plan.grid.period * np.arange(first, until + 1)))
         positions = np.concatenate((at_p[None, :], source.positions[rows]))
         velocities = np.concatenate((at_v[None, :], source.velocities[rows]))
@@ -125,11 +127,10 @@ class Navigator:
             self._faded = self._bare.patched(row, survey.since(1))
         return Stretch(first, self._tracker.follow(position, velocity, survey, 0, last - first + 1, self._reach))
 
-    def _new_fade(self, now, position, velocity, ours: bool) -> Fade | None:
-        plan_p, plan_v = self._plan.at(now)
-        offset, rate = position - plan_p, velocity - plan_v
+    def _new_fade(self, now, position, plan_p, rate, ours: bool) -> Fade | None:
+        offset = position - plan_p
         if self._taking_over:
-            self.seams.add(float(np.abs(np.where(self._limits.discrete, 0.0, offset)).max()))
+            self.seams.add(float(np.abs(offset[self._mixed]).max(initial=0.0)))
         seconds = self._settings.takeover_s
         if seconds <= 0.0:
             return None
@@ -141,9 +142,9 @@ class Navigator:
             was, new = np.abs(position - old_p), np.abs(old_p - plan_p)
             share = was / np.maximum(was + new, 1e-12)
             rest = self._fade.ends - now
-            left += share * (np.where(rest > 0.0, np.minimum(rest, seconds), seconds) - seconds)
+            left += share * (np.minimum(rest, seconds) - seconds) * (rest > 0.0)
         durations = fade_durations(offset, rate, left, self._reach, self._limits.velocity)
-        return Fade(now, offset, rate, np.where(self._limits.discrete, 0.0, durations))
+        return Fade(now, offset, rate, durations * ~self._limits.discrete)
 
     def _lengthen(self, old: Stretch, first: int, last: int) -> Stretch:
         course, row = old.course, old.last - self._plan.first

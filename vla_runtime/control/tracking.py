@@ -89,6 +89,9 @@ class Tracker:
         self._fastest = limits.velocity.tolist()
         self._jerk = limits.jerk.tolist()
         self._lower, self._upper = limits.lower.tolist(), limits.upper.tolist()
+        # Slower than this a joint can always ease its acceleration below its velocity limit.
+        push = limits.acceleration
+        self._easy = limits.velocity - push * (0.5 * push / limits.jerk + 0.5 * brake_step_s)
         # Farther than this from its limits a joint can always stop.
         self._far = np.array(
             [stopping_distance(v, a, a, j, brake_step_s) for v, a, j in zip(self._fastest, self._most, self._jerk)]
@@ -117,14 +120,14 @@ class Tracker:
         bend = (0.125 * h) * np.abs(feed_out - feed_in)  # how far the velocity may leave its chord within a step
         # Which way a joint must not leave during the step: the plan's own, where it is fast enough at both ends.
         d0, d1 = direction[:-1], direction[1:]
-        fast = (np.minimum(np.abs(d0), np.abs(d1)) > forward) & (d0 * d1 > 0.0)
-        ahead = np.sign(d0) * fast
+        ahead = np.sign(d0) * ((np.minimum(d0, d1) > forward) | (np.maximum(d0, d1) < -forward))
         low, high = np.minimum(v0, v1) - bend, np.maximum(v0, v1) + bend
         free = np.maximum(np.abs(feed_in), np.abs(feed_out)) <= limits.acceleration * _TOLERANCE
         free &= np.maximum(high, -low) <= limits.velocity * _TOLERANCE
-        # The stop leads the acceleration to zero first, and the speed still grows meanwhile.
-        easing = np.abs(feed_out) * (0.5 / limits.jerk * np.abs(feed_out) + 0.5 * self._brake_step)
-        free &= np.sign(feed_out) * v1 + easing <= limits.velocity * _TOLERANCE
+        if (np.abs(v1) > self._easy).any():
+            # The stop leads the acceleration to zero first, and the speed still grows meanwhile.
+            easing = np.abs(feed_out) * (0.5 / limits.jerk * np.abs(feed_out) + 0.5 * self._brake_step)
+            free &= np.sign(feed_out) * v1 + easing <= limits.velocity * _TOLERANCE
         free &= np.minimum(ahead * low, ahead * high) >= 0.0
         close = np.minimum(limits.upper - positions[1:], positions[1:] - limits.lower) < self._far
         if close.any():
