@@ -118,3 +118,20 @@ def test_samples_are_not_changed_by_later_messages():
     first = reader.read(state(NAMES, [1, 2, 3, 4]), 1.0)
     reader.read(state(NAMES, [5, 6, 7, 8]), 1.1)
     assert np.array_equal(first.position, [1, 2, 3, 4])
+
+
+def test_of_several_messages_the_newest_counts_unless_they_are_parts():
+    whole = JointReader(NAMES)
+    sample = whole.read_newest([(state(NAMES, [9, 9, 9, 9]), 1.0), (state(NAMES, [1, 2, 3, 4]), 1.01)])
+    assert (sample.t, sample.position.tolist()) == (1.01, [1, 2, 3, 4])
+    parts = JointReader(NAMES)
+    sample = parts.read_newest([(state(NAMES[:2], [1, 2]), 1.0), (state(NAMES[2:], [3, 4]), 1.01)])
+    assert (sample.t, sample.position.tolist()) == (1.0, [1, 2, 3, 4])
+    assert whole.read_newest([]) is None
+
+
+def test_a_bad_newest_message_is_no_sample():
+    reader = JointReader(NAMES)
+    bad = state(NAMES, [float("nan")] * 4)
+    assert reader.read_newest([(state(NAMES, [1, 2, 3, 4]), 1.0), (bad, 1.01)]) is None
+    assert "not finite" in reader.fault

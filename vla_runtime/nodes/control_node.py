@@ -132,10 +132,10 @@ class ControlNode(ManagedNode):
 
     def read_joints(self) -> JointSample | None:
         """The newest joint state there is, the same one again if none came. At the tick only."""
-        for _, message in self.joint_states.take():
-            sample = self.joint_reader.read(message, self.stamps.to_steady(stamp_ns(message.header.stamp)))
-            if sample is not None:
-                self.sample = sample
+        taken = self.joint_states.take()
+        if taken:
+            stamped = [(message, self.stamps.to_steady(stamp_ns(message.header.stamp))) for _, message in taken]
+            self.sample = self.joint_reader.read_newest(stamped) or self.sample
         return self.sample
 
     def watch_clock(self) -> None:

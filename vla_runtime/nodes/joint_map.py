@@ -65,33 +65,49 @@ class JointReader:
         self._t = np.full(n, -np.inf)
         self._position, self._velocity, self._effort = np.zeros(n), np.zeros(n), np.full(n, np.nan)
         self._picks: dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]] = {}
+        self._sound_names: list[str] = []  # of the last message whose names were in order
         self.fault = ""
         self.refused = 0
+
+    def read_newest(self, messages: Sequence[tuple[JointState, float]]) -> JointSample | None:
+        """As ``read``, for several messages, oldest first; those before one with all joints are not looked at."""
+        begin = len(messages) - 1
+        while begin > 0 and len(self._pick(tuple(messages[begin][0].name))[0]) < len(self.joint_names):
+            begin -= 1
+        newest = None
+        for message, t in messages[max(begin, 0) :]:
+            newest = self.read(message, t) or newest
+        return newest
 
     def read(self, message: JointState, t: float) -> JointSample | None:
         """Take one message whose stamp is ``t`` (steady seconds); the sample, once every joint was heard."""
         source, target = self._pick(tuple(message.name))
-        problem = self._problem(message, source)
+        given = {field: np.asarray(getattr(message, field)) for field in ("position", "velocity", "effort")}
+        problem = self._problem(message.name, given, source)
         if problem:
             self.fault, self.refused = problem, self.refused + 1
             return None
-        position = np.asarray(message.position)[source]
-        if len(message.velocity):
-            velocity = np.asarray(message.velocity)[source]
+        position = given["position"][source]
+        if len(given["velocity"]):
+            velocity = given["velocity"][source]
         else:
             gap = t - self._t[target]
             moving = (gap > 0) & (gap < _VELOCITY_MEMORY_S)
             velocity = np.where(moving, (position - self._position[target]) / np.where(moving, gap, 1.0), 0.0)
         self._position[target], self._velocity[target], self._t[target] = position, velocity, t
-        if len(message.effort):
-            self._effort[target] = np.asarray(message.effort)[source]
-        absent = [name for name, seen in zip(self.joint_names, self._t) if seen == -np.inf]
-        lost = [name for name, seen in zip(self.joint_names, self._t) if t - seen > _VELOCITY_MEMORY_S]
-        self.fault = f"joint states lack {', '.join(absent or lost)}" if absent or lost else ""
-        if absent:
+        if len(given["effort"]):
+            self._effort[target] = given["effort"][source]
+        oldest = float(self._t.min())
+        self.fault = "" if t - oldest <= _VELOCITY_MEMORY_S else self._lost(t)
+        if oldest == -np.inf:
             return None
         effort = None if np.isnan(self._effort).any() else self._effort.copy()
-        return JointSample(float(self._t.min()), self._position.copy(), self._velocity.copy(), effort)
+        return JointSample(oldest, self._position.copy(), self._velocity.copy(), effort)
+
+    def _lost(self, t: float) -> str:
+        absent = [name for name, seen in zip(self.joint_names, self._t) if seen == -np.inf]
+        lost = [name for name, seen in zip(self.joint_names, self._t) if t - seen > _VELOCITY_MEMORY_S]
+        return f"joint states lack {', '.join(absent or lost)}"
 
     def _pick(self, names: tuple[str, ...]) -> tuple[np.ndarray, np.ndarray]:
         found = self._picks.get(names)
@@ -103,19 +119,17 @@ class JointReader:
             self._picks[names] = found
         return found
 
-    def _problem(self, message: JointState, source: np.ndarray) -> str:
-        names = message.name
-        if len(set(names)) != len(names):
-            return f"joint state names {', '.join(sorted({n for n in names if names.count(n) > 1}))} twice"
-        for field, required in (("position", True), ("velocity", False), ("effort", False)):
-            count = len(getattr(message, field))
-            if count != len(names) and (required or count):
-                return f"joint state has {count} values of {field} for {len(names)} names"
-        if not len(source):
-            return f"joint states lack {', '.join(self.joint_names)}: they name {', '.join(names) or 'nothing'}"
-        for field in ("position", "velocity"):
-            values = np.asarray(getattr(message, field))
-            bad = [names[i] for i in source if len(values) and not np.isfinite(values[i])]
-            if bad:
+    def _problem(self, names: Sequence[str], given: dict[str, np.ndarray], source: np.ndarray) -> str:
+        if names != self._sound_names:
+            if len(set(names)) != len(names):
+                return f"joint state names {', '.join(sorted({n for n in names if names.count(n) > 1}))} twice"
+            if not len(source):
+                return f"joint states lack {', '.join(self.joint_names)}: they name {', '.join(names) or 'nothing'}"
+            self._sound_names = list(names)
+        for field, values in given.items():
+            if len(values) != len(names) and (field == "position" or len(values)):
+                return f"joint state has {len(values)} values of {field} for {len(names)} names"
+            if field != "effort" and len(values) and not np.isfinite(values[source]).all():
+                bad = [names[i] for i in source if not np.isfinite(values[i])]
                 return f"joint state {field} of {', '.join(bad)} is not finite"
         return ""

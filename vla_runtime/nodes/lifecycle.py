@@ -48,7 +48,7 @@ class ManagedNode(LifecycleNode, Runnable):
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.parameters = parameters(self)
         step_s = SIMULATED_STEP_S if self.get_parameter("use_sim_time").value else SYSTEM_STEP_S
-        self.stamps = StampClock(lambda: self.get_clock().now().nanoseconds, step_s=step_s)
+        self.stamps = StampClock(self._ros_now_ns, step_s=step_s)
         self._state_publisher = self.create_publisher(DiagnosticStatus, "~/state", LATCHED)
         self._diagnostics_publisher = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self.every(STATE_PERIOD_S, self.publish_state)
@@ -91,6 +91,11 @@ class ManagedNode(LifecycleNode, Runnable):
     def steady_now() -> float:
         """Steady seconds, as everything below the nodes counts them."""
         return time.monotonic()
+
+    def _ros_now_ns(self) -> int:
+        clock = self.get_clock()
+        # Without /clock ROS time is the system's, and five times cheaper to read there.
+        return clock.now().nanoseconds if clock.ros_time_is_active else time.time_ns()
 
     def every(self, period_s: float, callback: Callable[[], None]):
         """A timer on the steady clock: it fires whatever /clock does."""
