@@ -11,7 +11,7 @@ pytest.importorskip("lerobot", reason="LeRobot is not installed (make test-peers
 
 from vla_runtime.cli import main  # noqa: E402
 from vla_runtime.policy.policy import Observation, load_policy  # noqa: E402
-from vla_runtime.toolchain.export.lerobot_load import _without_torchvision_library  # noqa: E402
+from vla_runtime.toolchain.export.lerobot_load import without_torchvision_library  # noqa: E402
 from vla_runtime.toolchain.tiny_bundle import _tokenizer  # noqa: E402
 
 JOINTS = "shoulder_pan,shoulder_lift,elbow_flex,wrist_flex,wrist_roll,gripper"
@@ -94,7 +94,7 @@ def normalised(policy, actions):
 
 @pytest.fixture(scope="module")
 def act(tmp_path_factory):
-    _without_torchvision_library()
+    without_torchvision_library()
     from lerobot.policies.act.configuration_act import ACTConfig
     from lerobot.policies.act.modeling_act import ACTPolicy
     from lerobot.policies.factory import make_pre_post_processors
@@ -131,7 +131,7 @@ def test_act_bundle_says_what_it_is(act):
 
 @pytest.fixture(scope="module", params=["cross", "self", "special"])
 def smolvla(tmp_path_factory, request):
-    _without_torchvision_library()
+    without_torchvision_library()
     from lerobot.policies.factory import make_pre_post_processors  # noqa: F401 (imports what the next line patches)
     from lerobot.policies.smolvla.configuration_smolvla import SmolVLAConfig
     from lerobot.policies.smolvla.modeling_smolvla import SmolVLAPolicy

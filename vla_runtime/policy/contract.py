@@ -9,7 +9,7 @@ from vla_runtime.policy.bundle_model import PolicyModel, TensorModel
 from vla_runtime.policy.errors import BundleError
 
 # Tensors the runtime fills: everything else that a stage reads must come from a stage before it.
-RUNTIME_INPUTS = frozenset({"images", "text_tokens", "text_mask", "state", "x", "time", "cotangent"})
+RUNTIME_INPUTS = frozenset({"images", "text_tokens", "text_mask", "state", "x", "time", "cotangent", "token", "step"})
 
 
 def check_contract(policy: PolicyModel, where: str) -> None:

@@ -19,6 +19,7 @@ from vla_runtime.policy.proof import require_proof
 FAMILIES: dict[str, str] = {
     "direct": "vla_runtime.policy.direct",
     "flow": "vla_runtime.policy.flow",
+    "tokens": "vla_runtime.policy.tokens",
 }
 
 

@@ -86,8 +86,10 @@ class StagedPolicy:
     def inputs(self, observation: Observation, state: np.ndarray) -> dict[str, Any]:
         """Return the tensors that the runtime fills: images, text_tokens, text_mask, state."""
         xp = self._xp
-        images = {name: xp.asarray(image) for name, image in observation.images.items()}
-        tensors = {"images": images_tensor(images, self.bundle.policy.cameras, xp)}
+        tensors: dict[str, Any] = {}
+        if self.bundle.policy.cameras:
+            images = {name: xp.asarray(image) for name, image in observation.images.items()}
+            tensors["images"] = images_tensor(images, self.bundle.policy.cameras, xp)
         if self._tokenizer is not None:
             text = observation.instruction or self.bundle.policy.instruction.default
             tensors["text_tokens"], tensors["text_mask"] = self._tokenizer.encode(text)

@@ -14,6 +14,7 @@ from vla_runtime.engines.settings import EngineSettings
 from vla_runtime.errors import UserError
 from vla_runtime.paths import share
 from vla_runtime.policy.bundle import Bundle
+from vla_runtime.policy.bundle_model import StageModel
 from vla_runtime.policy.policy import Observation, Policy, load_policy
 from vla_runtime.toolchain.bandwidth import read_bandwidth
 from vla_runtime.toolchain.weights import weight_bytes
@@ -99,14 +100,23 @@ def stage_bytes(bundle: Bundle, name: str) -> tuple[int, int]:
     """Return (bytes that one inference must read in this stage, times it runs): weights and inputs, once per step."""
     policy = bundle.policy
     if name == "total":
-        return sum(stage_bytes(bundle, stage)[0] for stage in policy.stages), 1
-    if name not in policy.stages:
+        once = [stage for stage in policy.stages if not stage.startswith("action")]
+        return sum(stage_bytes(bundle, stage)[0] for stage in [*once, "action"]), 1
+    stages = [name] if name in policy.stages else []
+    steps = 1
+    if name == "action":
+        # What the policy times as its last step: the flow's steps, or the tokens after the first.
+        stages = [each for each in policy.stages if each.startswith("action") and each != "action_vjp"]
+        tokens = policy.horizon * policy.action.width - 1
+        steps = policy.sampler.steps if policy.sampler.kind != "tokens" else tokens
+    if not stages:
         return sum(3 * camera.height * camera.width for camera in policy.cameras), 1
-    inputs = sum(
-        int(np.prod(tensor.shape)) * np.dtype(tensor.dtype).itemsize for tensor in policy.stages[name].inputs.values()
-    )
-    steps = policy.sampler.steps if name == "action" else 1
-    return (weight_bytes(bundle.stage_path(name)) + inputs) * steps, steps
+    read = sum(weight_bytes(bundle.stage_path(stage)) + _input_bytes(policy.stages[stage]) for stage in stages)
+    return read * steps, steps
+
+
+def _input_bytes(stage: StageModel) -> int:
+    return sum(int(np.prod(each.shape)) * np.dtype(each.dtype).itemsize for each in stage.inputs.values())
 
 
 def print_report(report: dict) -> None:

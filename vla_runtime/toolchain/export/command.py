@@ -1,4 +1,5 @@
-"""Turn a checkpoint directory into a bundle of ONNX stages: LeRobot's SmolVLA and ACT.
+"""Turn a checkpoint directory into a bundle of ONNX stages: LeRobot's SmolVLA and ACT, and
+autoregressive action heads on a Llama backbone (OpenVLA's shape).
 
 Needs the environment of the checkpoint's own library (`make setup-peers`); what comes out needs only ONNX Runtime.
 """
@@ -16,6 +17,7 @@ from vla_runtime.policy.bundle_model import FORMAT
 
 # config.json's type: module with export(checkpoint, request) -> Exported; a new family is one file and one line
 FAMILIES = {
+    "llama": "vla_runtime.toolchain.export.llama_actions",
     "act": "vla_runtime.toolchain.export.act",
     "smolvla": "vla_runtime.toolchain.export.smolvla",
 }
@@ -57,11 +59,11 @@ def export_checkpoint(args: argparse.Namespace) -> Bundle:
     if not args.fps > 0:
         raise UserError(f"--fps is {args.fps}; it must be above 0")
     checkpoint = read_checkpoint(source)
-    kind = checkpoint.config.get("type")
+    kind = checkpoint.config.get("type") or checkpoint.config.get("model_type")
     if kind not in FAMILIES:
         raise UserError(f"{source}/config.json: type is {kind!r}; this version exports {sorted(FAMILIES)}")
     joints = tuple(name for name in args.joints.split(",") if name)
-    for feature in ("observation.state", "action"):
+    for feature in ("observation.state", "action") if "input_features" in checkpoint.config else ():
         if checkpoint.width(feature) != len(joints):
             raise UserError(
                 f"--joints names {len(joints)} joints, but '{feature}' has {checkpoint.width(feature)} values"
@@ -83,15 +85,15 @@ def export_checkpoint(args: argparse.Namespace) -> Bundle:
     if made.instruction is not None:
         shutil.copyfile(request.tokenizer, out / "tokenizer.json")
         files.append("tokenizer.json")
-    policy = _policy(args, checkpoint, request, made, stages)
+    policy = _policy(args, kind, checkpoint, request, made, stages)
     policy["files"] = {name: sha256_of(out / name) for name in files}
     (out / "policy.yaml").write_text(yaml.safe_dump(policy, sort_keys=False, width=120), encoding="utf-8")
     return load_bundle(out)
 
 
-def _policy(args: argparse.Namespace, checkpoint, request, made, stages: dict) -> dict:
+def _policy(args: argparse.Namespace, kind: str, checkpoint, request, made, stages: dict) -> dict:
     joints = list(request.joints)
-    weights = checkpoint.path / "model.safetensors"
+    weights = {path.name: sha256_of(path) for path in sorted(checkpoint.path.glob("model*.safetensors"))}
     state = {"joints": joints, **checkpoint.in_radians("STATE", "observation.state", len(joints), request.unit)}
     action = {
         "space": "joint_position",
@@ -99,6 +101,8 @@ def _policy(args: argparse.Namespace, checkpoint, request, made, stages: dict) -
         "discrete": [name for name in args.discrete.split(",") if name],
         **checkpoint.in_radians("ACTION", "action", len(joints), request.unit),
     }
+    if made.action_scale is not None:
+        action["mean"], action["std"] = made.action_scale
     if made.pad_state is not None:
         state["pad_to"] = made.pad_state
     if made.pad_action is not None:
@@ -115,7 +119,7 @@ def _policy(args: argparse.Namespace, checkpoint, request, made, stages: dict) -
         "action": action,
         "sampler": made.sampler,
         "stages": stages,
-        "provenance": {"checkpoint": checkpoint.config.get("type"), "weights_sha256": sha256_of(weights)},
+        "provenance": {"checkpoint": kind, "weights": weights},
     }
     if made.rtc:
         policy["rtc"] = made.rtc

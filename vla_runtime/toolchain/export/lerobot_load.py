@@ -14,7 +14,7 @@ def load_policy(path: Path, kind: str, vlm: Path | None = None):
     ``vlm``: directory with the config.json of SmolVLA's vision-language model (nothing else of it is needed).
     """
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
-    _without_torchvision_library()
+    without_torchvision_library()
     if kind == "act":
         from lerobot.policies.act.configuration_act import ACTConfig
         from lerobot.policies.act.modeling_act import ACTPolicy
@@ -80,7 +80,7 @@ def _special_tokens(directory: Path) -> dict[str, int]:
     }
 
 
-def _without_torchvision_library() -> None:
+def without_torchvision_library() -> None:
     """Declare the two operators whose library a CPU-only torchvision lacks; nothing here calls them."""
     import torch
 

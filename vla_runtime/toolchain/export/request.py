@@ -35,7 +35,8 @@ class Exported:
     """A family's own fields of policy.yaml, and the stages to write.
 
     ``instruction``: fields besides the tokenizer; None for policies that read no text.
-    ``pad_state``, ``pad_action``: the model's widths where larger than the robot's.
+    ``pad_state``, ``pad_action``: the model's widths where larger than the robot's. ``action_scale``: mean, std (rad)
+    where they are not in the processors' statistics.
     """
 
     family: str
@@ -48,3 +49,4 @@ class Exported:
     pad_state: int | None = None
     pad_action: int | None = None
     rtc: dict[str, Any] = field(default_factory=dict)
+    action_scale: tuple[list[float], list[float]] | None = None

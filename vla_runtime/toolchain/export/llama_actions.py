@@ -1,0 +1,162 @@
+"""Autoregressive action heads on a Llama backbone (OpenVLA's shape), from a Hugging Face directory.
+
+An action is as many tokens as there are joints, drawn greedily from the last ``bins`` ids of the vocabulary: id
+vocabulary - 1 - b is bin b, rising in value. The head and the embeddings are sliced to those rows. The prompt is text,
+padded on the right to a fixed length; padding is masked and takes no position.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vla_runtime.errors import UserError
+from vla_runtime.toolchain.export.lerobot_checkpoint import RADIANS_PER, Checkpoint
+from vla_runtime.toolchain.export.lerobot_load import without_torchvision_library
+from vla_runtime.toolchain.export.request import Exported, ExportRequest
+from vla_runtime.toolchain.export.stages import StageSource
+
+
+class Core(nn.Module):
+    """The parts of a Llama that both stages share."""
+
+    def __init__(self, model: nn.Module, bins: int):
+        super().__init__()
+        config = model.config
+        self.words, self.layers, self.norm = model.model.embed_tokens, model.model.layers, model.model.norm
+        rows = torch.arange(config.vocab_size - 1, config.vocab_size - 1 - bins, -1)
+        self.head = nn.Parameter(model.lm_head.weight.detach()[rows].clone())
+        self.bin_words = nn.Parameter(self.words.weight.detach()[rows].clone())
+        self.size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.register_buffer("frequency", model.model.rotary_emb.inv_freq.float().clone())
+
+    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Rotary embedding, halves. x (1, s, heads, d), positions (1, s)."""
+        angle = (positions[..., None].float() * self.frequency)[:, :, None, :]
+        half = x.shape[-1] // 2
+        first, second = x[..., :half], x[..., half:]
+        cos, sin = angle.cos(), angle.sin()
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+
+    def project(self, layer: nn.Module, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries, keys and values of one layer, rotated."""
+        attention, normed = layer.self_attn, layer.input_layernorm(x)
+        query, key, value = (
+            projection(normed).unflatten(-1, (-1, self.size))
+            for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+        )
+        return self.rotate(query, positions), self.rotate(key, positions), value
+
+    def finish(self, layer: nn.Module, x: Tensor, seen: Tensor) -> Tensor:
+        """The rest of one layer."""
+        x = x + layer.self_attn.o_proj(seen)
+        return x + layer.mlp(layer.post_attention_layernorm(x))
+
+
+class Prefill(nn.Module):
+    """Prompt to the first token's logits and the cache, with room for ``more`` further tokens."""
+
+    def __init__(self, core: Core, more: int):
+        super().__init__()
+        self.core, self.more = core, more
+
+    def forward(self, text_tokens: Tensor, text_mask: Tensor):
+        """Return logits (1, bins), keys and values (1, layers, s + more, kv, d), mask (1, s)."""
+        from vla_runtime.toolchain.export.smolvla import attend
+
+        core, x = self.core, self.core.words(text_tokens)
+        mask = text_mask.float()
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        order = torch.arange(x.shape[1])
+        allowed = (order[None, :] <= order[:, None])[None] & (mask > 0.5)[:, None, :]
+        keys, values = [], []
+        for layer in core.layers:
+            query, key, value = core.project(layer, x, positions)
+            x = core.finish(layer, x, attend(query, key, value, allowed))
+            keys.append(key)
+            values.append(value)
+        last = (mask * torch.arange(1, x.shape[1] + 1)).argmax(1, keepdim=True)
+        final = torch.gather(core.norm(x), 1, last[..., None].expand(-1, -1, x.shape[-1]))[:, 0]
+        room = (0, 0, 0, 0, 0, self.more)
+        caches = (nn.functional.pad(torch.stack(each, 1), room) for each in (keys, values))
+        return final @ core.head.T, *caches, mask
+
+
+class Decode(nn.Module):
+    """One further token: bin ``token`` (1, 1) at ``step`` (1,) after the first."""
+
+    def __init__(self, core: Core, more: int):
+        super().__init__()
+        self.core, self.more = core, more
+
+    def forward(self, token: Tensor, step: Tensor, context_keys: Tensor, context_values: Tensor, prefix_mask: Tensor):
+        """Return logits (1, bins) and the new rows of the cache (1, layers, 1, kv, d)."""
+        from vla_runtime.toolchain.export.smolvla import attend
+
+        core = self.core
+        x = core.bin_words[token]
+        positions = prefix_mask.sum(1, keepdim=True) + step[None].float()
+        earlier = torch.arange(self.more)[None] < step[:, None]
+        seen = torch.cat([prefix_mask > 0.5, earlier, torch.ones(1, 1, dtype=torch.bool)], dim=1)[:, None, :]
+        keys, values = [], []
+        for index, layer in enumerate(core.layers):
+            query, key, value = core.project(layer, x, positions)
+            whole_key = torch.cat([context_keys[:, index], key], dim=1)
+            whole_value = torch.cat([context_values[:, index], value], dim=1)
+            x = core.finish(layer, x, attend(query, whole_key, whole_value, seen))
+            keys.append(key)
+            values.append(value)
+        return core.norm(x)[:, 0] @ core.head.T, torch.stack(keys, 1), torch.stack(values, 1)
+
+
+def export(checkpoint: Checkpoint, request: ExportRequest) -> Exported:
+    """Build the stages; `action_bins` and `max_prompt_tokens` are read from config.json (256 and 64 by default)."""
+    without_torchvision_library()
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = checkpoint.config
+    bins, tokens = int(config.get("action_bins", 256)), int(config.get("max_prompt_tokens", 64))
+    if config.get("rope_scaling"):
+        raise UserError(f"{checkpoint.path}/config.json: rope_scaling is not supported")
+    model = LlamaForCausalLM.from_pretrained(
+        str(checkpoint.path), config=LlamaConfig(**config), local_files_only=True, use_safetensors=True,
+        dtype=torch.float32,
+    ).eval()  # fmt: skip
+    if bins > model.config.vocab_size:
+        raise UserError(f"{checkpoint.path}/config.json: {bins} bins do not fit the vocabulary")
+    more = len(request.joints) - 1
+    core = Core(model, bins)
+    generator = torch.Generator().manual_seed(0)
+    example = {
+        "text_tokens": torch.randint(0, model.config.vocab_size, (1, tokens), generator=generator),
+        "text_mask": torch.arange(tokens)[None] < tokens // 2,
+        "token": torch.tensor([[3]]),
+        "step": torch.tensor([min(1, more)]),
+    }
+    new = ["logits", "new_keys", "new_values"]
+    cache = ["context_keys", "context_values", "prefix_mask"]
+    return Exported(
+        family="tokens",
+        cameras=[],
+        horizon=1,
+        sampler={"kind": "tokens", "noise": "none", "bins": bins},
+        sources=[
+            StageSource("backbone", Prefill(core, more), ["text_tokens", "text_mask"], ["logits", *cache]),
+            StageSource("action_decode", Decode(core, more), ["token", "step", *cache], new),
+        ],
+        example=example,
+        action_scale=_scale(config, request),
+        instruction={"max_tokens": tokens, "template": "{instruction}"},
+    )
+
+
+def _scale(config: dict, request: ExportRequest) -> tuple[list[float], list[float]] | None:
+    """Mean and std (rad) from OpenVLA's ``norm_stats``: tokens span the first to the 99th percentile of each joint."""
+    stats = config.get("norm_stats")
+    if not stats:
+        return None
+    action = next(iter(stats.values()))["action"]
+    if len(action["q01"]) != len(request.joints):
+        raise UserError(f"--joints names {len(request.joints)} joints, norm_stats has {len(action['q01'])} values")
+    factor = RADIANS_PER[request.unit]
+    low, high = (np.asarray(action[name], float) for name in ("q01", "q99"))
+    return (factor * (low + high) / 2).tolist(), (factor * np.maximum(high - low, 1e-8) / 2).tolist()
