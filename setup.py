@@ -54,6 +54,7 @@ setup(
             "executor_node = vla_runtime.nodes.executor_node:main",
             "watchdog_node = vla_runtime.nodes.watchdog_node:main",
             "sim_robot = vla_runtime.sim.robot_node:main",
+            "sim_controllers = vla_runtime.sim.controllers_node:main",
         ],
     },
 )
