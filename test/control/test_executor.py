@@ -307,6 +307,57 @@ def test_others_may_ask_early(stream):
     assert s.requests[count].cause == "vision"
 
 
+def test_causes_from_outside_do_not_fill_the_memory(stream):
+    s = stream(wave())
+    for i in range(200):
+        s.executor.flush(f"jumped by {i} ms")
+        s.executor.note(f"odd {i}")
+        s.tick()
+    snapshot = s.executor.snapshot()
+    assert sum(snapshot["flushes"].values()) == 200
+    assert len(snapshot["flushes"]) <= 33
+    assert len(snapshot["triggers"]) <= 33
+
+
+def test_a_refused_plans_stamp_does_not_spoil_the_delay_estimate(stream):
+    s = stream(wave(), latency_s=0.1).run(2.0)
+    planning = s.executor.snapshot()["delay_planning_ms"]
+    asked = len(s.requests)
+    while len(s.requests) == asked:
+        s.tick()
+    request = s.requests[-1]
+    s._due.clear()
+    assert s.answer(request.request_id, s.now - 1.5).reason in ("elapsed", "old_observation")
+    assert s.executor.snapshot()["delay_planning_ms"] <= planning + 1
+
+
+def test_a_measured_state_that_is_no_number_is_no_state(stream):
+    s = stream(wave()).run(1.0)
+    good = s.joints
+    s.joints = lambda: type(good())(s.now, np.array([np.nan, 0.0]), np.zeros(2))
+    assert s.tick().planned is None
+    assert s.executor.snapshot()["silent"] == "joint_state"
+    s.joints = good
+    assert s.tick().planned is not None
+
+
+def test_a_jittering_policy_can_be_smoothed_without_lag(stream):
+    rng = np.random.default_rng(5)
+
+    def roughness(**how):
+        s = stream(lambda t, n: wave()(t, n) + rng.normal(0.0, 0.01, (len(t), 2)), max_jump=0.0, **how).run(4.0)
+        t, p = s.executed()
+        late = t > 52.0
+        said = [x for x in s.said if x is not None]
+        strength = np.mean([np.abs(x.acceleration(x.start)).mean() for x in said[50:]])
+        return strength, np.abs(p[late] - wave()(t[late], 0)).mean()
+
+    rough, off = roughness()
+    smooth, less_off = roughness(smoothing_s=0.06)
+    assert smooth < 0.5 * rough
+    assert less_off < off
+
+
 # --- field cases -----------------------------------------------------------------------------------------------------
 
 

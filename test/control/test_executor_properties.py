@@ -1,5 +1,7 @@
 """Promises 1 to 3 over generated histories: random delays, losses, nonsense, jumps, ticks that come late."""
 
+import os
+
 import numpy as np
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -197,7 +199,11 @@ class Histories(RuleBasedStateMachine):
         assert snapshot["planned"] <= snapshot["ticks"]
 
 
+# The campaign: VLA_HISTORIES=10000 python -m pytest test/control/test_executor_properties.py
 Histories.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=int(os.environ.get("VLA_HISTORIES", "60")),
+    stateful_step_count=25,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
 )
 TestHistories = Histories.TestCase

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.interpolate import CubicHermiteSpline
 
-from vla_runtime.control.resample import Grid, resample
+from vla_runtime.control.resample import Grid, resample, smooth
 
 GRID = Grid(7.01, 0.02)
 
@@ -72,3 +72,22 @@ def test_outside_its_rows_it_goes_on_straight():
 
 def test_a_plan_shorter_than_the_grid_is_none():
     assert resample("p", 7.011, 0.001, np.zeros((3, 1)), GRID) is None
+
+
+def test_smoothing_keeps_lines_ends_and_what_is_not_mixed():
+    line = np.column_stack((np.linspace(0.0, 1.0, 30), np.linspace(2.0, -1.0, 30)))
+    both = np.array([True, True])
+    assert smooth(line, 0.02, 0.05, both) == pytest.approx(line)
+    rough = line + np.random.default_rng(0).normal(0.0, 0.05, line.shape)
+    smoothed = smooth(rough, 0.02, 0.05, np.array([True, False]))
+    assert np.abs(np.diff(smoothed[:, 0], 2)).max() < 0.3 * np.abs(np.diff(rough[:, 0], 2)).max()
+    assert (smoothed[:, 1] == rough[:, 1]).all()
+    assert smoothed[[0, -1], 0] == pytest.approx(rough[[0, -1], 0])
+
+
+@given(st.integers(0, 1000), st.integers(2, 40), st.floats(0.001, 1.0))
+def test_smoothing_keeps_what_rises_rising(seed, horizon, seconds):
+    rising = np.cumsum(np.random.default_rng(seed).uniform(0.0, 1.0, (horizon, 2)), axis=0)
+    smoothed = smooth(rising, 0.05, seconds, np.array([True, True]))
+    assert smoothed.shape == rising.shape
+    assert (np.diff(smoothed, axis=0) >= -1e-9).all()

@@ -8,6 +8,7 @@ nothing valid to say, nothing is said.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,13 @@ from vla_runtime.control.course import Navigator
 from vla_runtime.control.executor_settings import ExecutorSettings
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.request import History, PlanRequest, prefix
-from vla_runtime.control.resample import Grid, GridPlan, resample
+from vla_runtime.control.resample import Grid, GridPlan, resample, smooth
 from vla_runtime.control.schedule import DelayEstimate, KRange, Schedule, k_range
 from vla_runtime.control.trajectory import MIN_SPACING_S, JointSample, Trajectory
 from vla_runtime.control.triggers import Triggers
+
+_MOST_CAUSES = 32
+"""Texts that come from outside are counted one by one only up to this many: memory stays bounded."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,8 @@ class Executor:
 
     def flush(self, cause: str) -> None:
         """Forget the plans, the request in flight and what was said (deactivated, clock jumped, operator hold...)."""
+        if cause not in self._flushes and len(self._flushes) >= _MOST_CAUSES:
+            cause = "other"
         self._flushes[cause] = self._flushes.get(cause, 0) + 1
         self._navigator.clear()
         self._schedule.forget()
@@ -117,13 +123,14 @@ class Executor:
     def offer(self, now: float, chunk: ActionChunk) -> Refusal | None:
         """Take in an answer that arrived: None when its plan takes over, else why it is refused (whole)."""
         asked = self._schedule.answered(chunk.request_id)
-        if asked is not None:
-            self._delay.answered(asked.sent, chunk.t0, now)
         command = self._driving.sample(now)[0] if self._driving is not None else self._measured
         result = accept(now, chunk, asked, self._last_t0, command, self._rules(), self.limits)
-        if isinstance(result, Refusal):
+        refused = isinstance(result, Refusal)
+        if asked is not None:  # the stamp of a refused plan may be anything
+            self._delay.answered(asked.sent, asked.sent if refused else chunk.t0, now)
+        if refused:
             return self._refuse(result)
-        plan = resample(chunk.request_id, min(chunk.t0, now), chunk.dt, result, self._grid_at(now))
+        plan = self._on_grid(now, chunk, result)
         if plan is None:
             return self._refuse(Refusal("elapsed", "the plan ends within the control period"))
         self._navigator.take(plan)
@@ -132,6 +139,12 @@ class Executor:
         self._counts["waypoints_dropped"] += elapsed_steps(max(0.0, now - chunk.t0), chunk.dt)
         self._range = k_range(self._delay.high, chunk.horizon, chunk.dt, self.settings.period_s)
         return None
+
+    def _on_grid(self, now: float, chunk: ActionChunk, positions: np.ndarray) -> GridPlan | None:
+        if self.settings.smoothing_s > 0.0:
+            positions = smooth(positions, chunk.dt, self.settings.smoothing_s, ~self.limits.discrete)
+            positions = np.clip(positions, self.limits.lower, self.limits.upper)
+        return resample(chunk.request_id, min(chunk.t0, now), chunk.dt, positions, self._grid_at(now))
 
     def _refuse(self, refusal: Refusal) -> Refusal:
         self._refused[refusal.reason] += 1
@@ -159,6 +172,8 @@ class Executor:
         """
         self._counts["ticks"] += 1
         self._grid_at(now)
+        if joints is not None and not math.isfinite(joints.position.sum()):
+            joints = None
         if joints is not None:
             self._measured = joints.position
         state = self._where(now, joints, command, in_command)

@@ -26,6 +26,7 @@ class ExecutorSettings:
     ensemble_plans: int
     catch_up_ratio: float
     still_speed: float
+    smoothing_s: float
     request_timeout_s: float
     initial_delay_s: float
     delay_window: int
@@ -126,6 +127,15 @@ EXECUTOR_TABLE: Table[ExecutorSettings] = Table(
             10.0,
             "rad/s",
             "Where the plan moves faster than this, a joint waits for it rather than go back to it (not for cut).",
+        ),
+        Parameter(
+            "smoothing_s",
+            float,
+            0.0,
+            0.0,
+            0.5,
+            "s",
+            "Smooth each plan over about this time to either side, without lag; 0: not. For plans that jitter.",
         ),
         Parameter(
             "request_timeout_s",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.interpolate import PchipInterpolator
+from scipy.ndimage import gaussian_filter1d
 
 _ROUNDING = 1e-6
 """Of a period. The grid's times are sums of periods: a point that rounding puts past the plan's end is on it."""
@@ -76,6 +77,21 @@ def cubic_at(
     a = 3.0 * jump - h * (2.0 * v0 + v1)
     b = h * (v0 + v1) - 2.0 * jump
     return p0 + u * (h * v0 + u * (a + u * b)), v0 + (u / h) * (2.0 * a + 3.0 * u * b)
+
+
+def smooth(positions: np.ndarray, dt: float, seconds: float, mixed: np.ndarray) -> np.ndarray:
+    """Return waypoints (H, n) smoothed by a Gaussian of ``seconds`` standard deviation; only the joints ``mixed`` (n,).
+
+    Without lag, and both ends stay where they are (beyond them the plan is taken to go on point-symmetrically). For
+    jitter from one waypoint to the next, which asks for accelerations that no joint has.
+    """
+    sigma = seconds / dt
+    pad = min(len(positions) - 1, math.ceil(3.0 * sigma))
+    if pad < 1:
+        return positions
+    longer = np.pad(positions, ((pad, pad), (0, 0)), mode="reflect", reflect_type="odd")
+    smoothed = gaussian_filter1d(longer, sigma, axis=0, mode="nearest", truncate=3.0)[pad:-pad]
+    return np.where(mixed, smoothed, positions)
 
 
 def resample(plan_id: str, t0: float, dt: float, positions: np.ndarray, grid: Grid) -> GridPlan | None:

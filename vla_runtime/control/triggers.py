@@ -14,6 +14,8 @@ import numpy as np
 from vla_runtime.control.trajectory import JointSample
 
 _EFFORT_TIME_CONSTANT_S = 0.5
+_MOST_NAMES = 32
+"""Names that come from outside are counted one by one only up to this many: memory stays bounded."""
 
 
 class Triggers:
@@ -29,6 +31,8 @@ class Triggers:
 
     def note(self, name: str) -> None:
         """Something outside noticed a reason ("vision", "verifier", "wrench"); looked at in the next tick."""
+        if name not in self.counts and len(self.counts) >= _MOST_NAMES:
+            name = "other"
         if name not in self._noted:
             self._noted.append(name)
 
