@@ -114,6 +114,9 @@ def test_a_bundle_on_a_data_sheet_and_here(capsys, tmp_path):
     assert content["device"] == "this" and content["precision"] == "fp32"
     assert content["stages"]["action"]["passes"] == 8
     assert as_json(capsys, "--bundle", root, "--steps", "2")["stages"]["action"]["passes"] == 2
+    content = as_json(capsys, "--bundle", root, "--measured", "now")
+    assert set(content["overlay"]) == {"vision", "prefill", "action"}
+    assert content["notes"]["measured_file"] == "now"
 
 
 @pytest.mark.parametrize("arguments", [(), ("--explain",), ("--compare", "thor", "orin-nano-8", "openvla-7b")])
@@ -176,6 +179,7 @@ def test_list(capsys):
         (("--policy", "alpamayo-r1", "--device", "thor"), "published stage profile"),
         (("--policy", "openvla-7b", "--device", "thor", "--steps", "3"), "no action steps"),
         (("--bundle", "/no/bundle"), "/no/bundle"),
+        (("--policy", "pi0", "--device", "thor", "--measured", "now"), "pi0 on thor cannot be run here"),
     ],
 )
 def test_a_mistake_is_told_in_one_line_without_a_traceback(capsys, arguments, said):

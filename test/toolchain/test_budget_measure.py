@@ -6,7 +6,7 @@ import pytest
 
 from vla_runtime.toolchain.budget import BudgetError, Subject, parse_precision
 from vla_runtime.toolchain.budget.bundles import measured_stages, read_bundle
-from vla_runtime.toolchain.budget.engine_rates import measured_operators
+from vla_runtime.toolchain.budget.engine_rates import measure_stages
 from vla_runtime.toolchain.budget.flags import budget_flags
 from vla_runtime.toolchain.budget.hardware import Efficiency
 from vla_runtime.toolchain.budget.measure import MeasuredComputer, copy_bandwidth, gemm_rate, measure_this
@@ -105,7 +105,8 @@ def test_what_is_long_is_stretched_more_than_what_is_short():
 def test_operators_of_the_engines_own_graph(tmp_path):
     root = write_tiny_bundle(tmp_path / "tiny", width=64)
     quick = Timing(seconds=0.0, least=1)
-    groups = measured_operators([root / f"{name}.onnx" for name in ("vision", "backbone", "action")], 1, quick)
+    paths = [root / f"{name}.onnx" for name in ("vision", "backbone", "action")]
+    groups = [stage.operators for stage in measure_stages(paths, 1, quick)]
     for group in groups:
         assert all(operator.measured_s is not None and operator.measured_s >= 0 for operator in group)
         assert group[-1].name == "engine call"
@@ -119,13 +120,21 @@ def test_operators_of_the_engines_own_graph(tmp_path):
 
 def test_a_measured_bundle_costs_the_sum_of_its_operators(tmp_path):
     bundle = read_bundle(write_tiny_bundle(tmp_path / "tiny"))
-    stages = measured_stages(bundle, 1)
+    stages, whole_ms = measured_stages(bundle, 1)
+    assert whole_ms is None
     assert [stage.name for stage in stages] == ["vision", "prefill", "action"]
     this = computer()
     budget = Subject(bundle=bundle, graphs=tuple(stages)).budget(this, parse_precision("fp32"))
     for stage, found in zip(stages, budget.stages):
         expected = sum(operator.measured_s * operator.repeat for operator in stage.operators) * stage.passes
         assert found.ms == pytest.approx(expected * 1e3)
+
+
+def test_stages_are_timed_as_a_whole_only_when_asked(tmp_path):
+    bundle = read_bundle(write_tiny_bundle(tmp_path / "tiny"))
+    _, whole_ms = measured_stages(bundle, 1, whole=True)
+    assert list(whole_ms) == ["vision", "prefill", "action"] and all(value > 0 for value in whole_ms.values())
+    assert whole_ms["action"] > whole_ms["vision"], "eight passes against one"
 
 
 def test_a_stage_that_is_no_onnx_file(tmp_path):

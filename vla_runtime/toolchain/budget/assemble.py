@@ -15,6 +15,7 @@ from vla_runtime.toolchain.budget.precision import PRECISIONS
 from vla_runtime.toolchain.budget.report import Branches, Loop, Report, published_report, report
 from vla_runtime.toolchain.budget.subjects import Subject, find_subject
 
+NOW = "now"
 NUMBERS = ("cameras", "image_tokens", "language_tokens", "horizon", "steps", "tokens", "vocabulary")
 
 
@@ -60,7 +61,8 @@ class _World:
         self.args = args
         self.devices: Mapping[str, Device] = load_devices(args.data)
         self.policies: Mapping[str, PolicyShape] = load_policies(args.data)
-        self.measured: Measured | None = read_measured(args.measured) if args.measured else None
+        self.now = args.measured == NOW
+        self.measured: Measured | None = read_measured(args.measured) if args.measured and not self.now else None
         self.claims = dict(map(_claim, args.claim))
         require(args.efficiency is None or 0 < args.efficiency < float("inf"),
                 f"--efficiency must be above 0, not {args.efficiency!r}")  # fmt: skip
@@ -93,7 +95,11 @@ class _World:
         if _published(subject):
             return self._published(subject, loop)
         computer = self._computer(device)
-        subject = subject.prepared(computer)
+        if self.now and not (subject.bundle and device == "this"):
+            raise BudgetError(f"--measured {NOW} times the stages of a bundle on 'this'; {subject.name} on {device} "
+                              "cannot be run here: give the file of a measurement")  # fmt: skip
+        subject = subject.prepared(computer, whole=self.now)
+        measured = Measured("now", dict(subject.whole_ms), subject.steps) if self.now else self.measured
         modes = subject.precisions(args.precision, computer)
         mode = modes["prefill"].name
         measurements = load_measurements(args.data) if subject.shape else []
@@ -109,7 +115,7 @@ class _World:
             unit=args.bandwidth_unit,
             branches=branches,
             loop=loop,
-            measured=self.measured,
+            measured=measured,
             claims=self.claims,
         )
 

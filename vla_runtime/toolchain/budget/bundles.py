@@ -81,13 +81,19 @@ def graph_stages(bundle: BundleShape) -> list[Stage]:
     return stages
 
 
-def measured_stages(bundle: BundleShape, threads: int) -> list[Stage]:
-    """Return the stages with the operators of the engine's own graphs, each timed alone on this computer."""
-    from vla_runtime.toolchain.budget.engine_rates import measured_operators
+def measured_stages(
+    bundle: BundleShape, threads: int, *, whole: bool = False
+) -> tuple[list[Stage], dict[str, float] | None]:
+    """Return the stages with the operators of the engine's own graphs, each timed alone on this computer.
+
+    With ``whole`` the second value has the times of the stages themselves by name, in ms, taken in the same rounds.
+    """
+    from vla_runtime.toolchain.budget.engine_rates import measure_stages
 
     passes = [bundle.passes(name) for name in bundle.files]
-    groups = measured_operators(list(bundle.files.values()), threads, passes=passes)
-    return [_stage(bundle, name, operators) for name, operators in zip(bundle.files, groups)]
+    found = measure_stages(list(bundle.files.values()), threads, passes=passes, whole=whole)
+    stages = [_stage(bundle, name, item.operators) for name, item in zip(bundle.files, found)]
+    return stages, {name: item.whole_s * 1e3 for name, item in zip(bundle.files, found)} if whole else None
 
 
 def _stage(bundle: BundleShape, name: str, operators) -> Stage:

@@ -16,7 +16,7 @@ EPILOG = """examples:
   vla budget --policy pi0 --device agx-orin-64 --efficiency 1        (the bare roofline, VLA-Perf's figures)
   vla budget --policy pi0.5 --compare agx-orin-64 thor rtx-4090 --picture budget.png
   vla budget --policy openvla-7b --device agx-orin-64 --precision fp16 --claim action=60
-  vla budget --bundle bundles/demo --device this --measured bench.json
+  vla budget --bundle bundles/demo --device this --measured bench.json   (or: --measured now)
 """
 
 
@@ -60,8 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--threads", metavar="N", type=int, help="CPU threads of 'this' (default: the measurement's, else 1)"
     )
     check = parser.add_argument_group("against measurements and claims")
-    check.add_argument("--measured", metavar="FILE", type=Path,
-                       help="lay over: JSON of `vla bench policy`, or `ros2 topic echo policy/latency`")  # fmt: skip
+    check.add_argument("--measured", metavar="FILE",
+                       help="lay over: JSON of `vla bench policy`, or `ros2 topic echo policy/latency`; 'now' times a "
+                            "bundle's stages here, in turn with their operators")  # fmt: skip
     check.add_argument("--claim", metavar="STAGE=MS", action="append", default=[],
                        help="a time that somebody claims, to hold against the floor (STAGE may be total)")  # fmt: skip
     loop = parser.add_argument_group("the control loop")

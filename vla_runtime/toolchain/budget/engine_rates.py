@@ -1,11 +1,12 @@
 """What this machine's engine needs for each operator of a stage, measured one operator at a time.
 
 A data sheet says nothing useful about small matrices on a CPU: the rate depends on every size. So the graph is taken as
-ONNX Runtime optimises it, each distinct operator becomes a model of its own, and that model is timed with the engine's
-own settings. The stage itself is never timed: what is predicted is that the whole costs the sum of its parts.
+ONNX Runtime optimises it, equal operators become a model of their own, and that model is timed with the engine's own
+settings. No prediction times the stage itself: what is predicted is that the whole costs the sum of its parts.
 
-Operators are fed what reaches them in the graph, not random numbers: a softmax over the wide logits of a trained
-attention takes ten times as long as one over normal numbers, because what it makes of them is denormal.
+Operators keep their own weights and are fed what reaches them in the graph. With one set of weights for all of them the
+cache would hold it, as it cannot hold the stage's. And with random numbers a softmax would not do its work: over the
+wide logits of a trained attention it takes ten times as long as over normal numbers, because the results are denormal.
 """
 
 import tempfile
@@ -24,34 +25,60 @@ from vla_runtime.toolchain.budget.operators import Operator
 from vla_runtime.toolchain.budget.timing import Run, Timing, Timings, timed
 
 CHAIN = 65
-# Short operators are run several times in one call, so that the call does not drown them
-COPIES, CALL_S, GUESSED_FLOP_S, GUESSED_BYTES_S = 16, 2e-4, 2e10, 4e9
+# A call runs all equal operators of a stage, at least AT_LEAST (so that the call does not drown them) and at most
+# AT_MOST, unless that is guessed to take longer than LONGEST_S
+AT_LEAST, AT_MOST, LONGEST_S, GUESSED_FLOP_S, GUESSED_BYTES_S = 4, 40, 1e-2, 2e10, 4e9
 
 
-def measured_operators(
-    paths: Sequence[Path], threads: int = 1, timing: Timing | None = None, passes: Sequence[int] = ()
-) -> list[list[Operator]]:
-    """Return the operators of each ONNX file as the engine runs them, with ``measured_s`` of one execution each.
+@dataclass(frozen=True)
+class MeasuredStage:
+    """One ONNX file as the engine runs it: operators with ``measured_s`` of one execution, the engine's call last.
 
-    Equal operators are timed once, also across files. Operators that only re-label memory cost their start. The last
-    operator of each list is the engine's call itself. Give the files in the order in which they run: outputs of one
+    ``whole_s``: all passes of the stage itself, timed in the same rounds, if that was asked for. No prediction uses it.
+    """
+
+    operators: list[Operator]
+    whole_s: float | None = None
+
+
+def measure_stages(
+    paths: Sequence[Path],
+    threads: int = 1,
+    timing: Timing | None = None,
+    passes: Sequence[int] = (),
+    *,
+    whole: bool = False,
+) -> list[MeasuredStage]:
+    """Time the operators of each ONNX file as the engine runs them.
+
+    Operators that only re-label memory cost their start. Give the files in the order in which they run: outputs of one
     feed the inputs of the same name of the next ones. Every intermediate tensor is held in memory once.
 
     Args:
         threads: CPU threads of the engine. With one, CPU time is measured and then stretched by what other processes
             take from something that long; with more, the mean on the wall.
         passes: how often each file runs in a row (default: once), which makes it as long as that.
+        whole: also time the stages themselves, for a comparison that does not depend on what else the machine does.
 
     Raises:
         BudgetError: a file is not readable, or an operator cannot run alone.
         EngineError: the engine cannot load a file.
     """
+    passes = passes or [1] * len(paths)
     runs: dict[object, Run] = {length: _chain(length, threads) for length in (1, CHAIN)}
     runs["engine"] = _engine_call(threads)
     tensors: dict[str, np.ndarray] = {}
     graphs = [_Graph(Path(path), threads, runs, tensors) for path in paths]
-    timings = timed(runs, timing or Timing(cpu_clock=time.thread_time if threads == 1 else None), warm=("engine",))
-    return [graph.measured(timings, times) for graph, times in zip(graphs, passes or [1] * len(graphs))]
+    if whole:
+        runs.update({graph.path: graph.whole(times) for graph, times in zip(graphs, passes)})
+    warm = {"engine", *(graph.path for graph in graphs)}
+    timings = timed(runs, timing or Timing(cpu_clock=time.thread_time if threads == 1 else None), warm)
+    stages = []
+    for graph, times in zip(graphs, passes):
+        spent = timings.seconds.get(graph.path)
+        whole_s = None if spent is None else spent * timings.stretch(spent)
+        stages.append(MeasuredStage(graph.measured(timings, times), whole_s))
+    return stages
 
 
 def session(model: bytes, threads: int, *, optimise: bool = True):
@@ -70,10 +97,10 @@ def session(model: bytes, threads: int, *, optimise: bool = True):
 
 @dataclass
 class _Graph:
-    """One stage as the engine optimises it: its distinct operators by key, and a way to run each in ``runs``.
+    """One stage as the engine optimises it: its distinct operators by key, and a way to run each kind in ``runs``.
 
-    ``copies`` says how often one run executes an operator; those that only re-label memory are in no run. ``inputs`` is
-    what the stages before it have put out; its own outputs are added.
+    ``executions`` says how often one run executes an operator; those that only re-label memory are in no run.
+    ``inputs`` is what the stages before it have put out; its own outputs are added.
     """
 
     path: Path
@@ -81,27 +108,35 @@ class _Graph:
     runs: dict[object, Run]
     inputs: dict[str, np.ndarray]
     operators: dict[tuple, Operator] = field(default_factory=dict)
-    copies: dict[tuple, int] = field(default_factory=dict)
+    executions: dict[tuple, int] = field(default_factory=dict)
 
     def __post_init__(self):
         model = self._optimised()
         self.weights = {tensor.name: tensor for tensor in model.graph.initializer}
         self._probe(model)
         fixed = constants(model)
+        groups: dict[tuple, list] = {}
         for node in model.graph.node:
-            free = node.op_type in FREE
-            key = (node.op_type,) if free else self._key(node)
-            if key in self.operators:
-                self.operators[key] = replace(self.operators[key], repeat=self.operators[key].repeat + 1)
+            groups.setdefault((node.op_type,) if node.op_type in FREE else self._key(node), []).append(node)
+        for key, nodes in groups.items():
+            if nodes[0].op_type in FREE:
+                self.operators[key] = Operator(nodes[0].op_type, "other", 0, (), repeat=len(nodes))
                 continue
-            if free:
-                self.operators[key] = Operator(node.op_type, "other", 0, ())
-                continue
-            self.operators[key] = operator_of(node, self.shapes, fixed, str(self.path))
-            self.copies[key] = _copies(self.operators[key])
-            if key not in self.runs:
-                self.runs[key] = self._alone(model, node, self.copies[key])
+            operator = operator_of(nodes[0], self.shapes, fixed, str(self.path))
+            self.operators[key] = replace(operator, repeat=len(nodes))
+            self.executions[key] = _executions(operator, len(nodes))
+            self.runs[self.path, key] = self._alone(model, nodes, self.executions[key])
         self.tensors = {}
+
+    def whole(self, passes: int) -> Run:
+        """Return a call of the package's engine that runs the stage ``passes`` times in a row."""
+        engine = OnnxRuntimeEngine(self.path, self.path.stem, EngineSettings(threads=self.threads))
+
+        def run() -> None:
+            for _ in range(passes):
+                engine.run(self.feeds)
+
+        return run
 
     def measured(self, timings: Timings, passes: int) -> list[Operator]:
         """Return the operators with their times, and the engine's call."""
@@ -110,7 +145,7 @@ class _Graph:
         call = max(seconds[1] - start, 0.0)
         found = []
         for key, operator in self.operators.items():
-            alone = (seconds[key] - call) / self.copies[key] if key in self.copies else 0.0
+            alone = (seconds[self.path, key] - call) / self.executions[key] if key in self.executions else 0.0
             found.append(replace(operator, measured_s=max(alone, start)))
         found.append(Operator("engine call", "other", 0, (), measured_s=seconds["engine"]))
         stretch = timings.stretch(passes * sum(operator.measured_s * operator.repeat for operator in found))
@@ -136,7 +171,7 @@ class _Graph:
             )
         runner = session(probe.SerializeToString(), self.threads, optimise=False)
         generator = np.random.default_rng(0)
-        feeds = {}
+        self.feeds = feeds = {}
         for value in model.graph.input:
             kind = value.type.tensor_type
             dtype = onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type)
@@ -150,34 +185,38 @@ class _Graph:
         self.shapes = {name: tuple(np.shape(value)) for name, value in self.tensors.items()}
         self.shapes.update({name: tuple(tensor.dims) for name, tensor in self.weights.items()})
 
-    def _alone(self, model, node, copies: int) -> Run:
-        """Return a call that runs one node, ``copies`` times side by side, on what reaches it in the graph."""
+    def _alone(self, model, nodes: list, executions: int) -> Run:
+        """Return a call that runs ``executions`` of the equal ``nodes``, on what reaches them in the graph."""
         from onnx import NodeProto, helper
 
-        names = list(dict.fromkeys(name for name in node.input if name))
-        live = [name for name in names if name not in self.weights]
-        nodes, outputs = [], []
-        for copy in range(copies):
+        twins, outputs = [], []
+        names: dict[str, None] = {}
+        for index in range(executions):
+            node = nodes[index % len(nodes)]
             twin = NodeProto()
             twin.CopyFrom(node)
-            twin.name = f"{node.name}/{copy}"
-            for index, name in enumerate(node.output):
+            twin.name = f"{node.name}/{index}"
+            for position, name in enumerate(node.output):
                 if name:
-                    twin.output[index] = f"{name}/{copy}"
-                    outputs.append(helper.make_tensor_value_info(twin.output[index], *self._type(name)))
-            nodes.append(twin)
+                    twin.output[position] = f"{name}/{index}"
+                    outputs.append(helper.make_tensor_value_info(twin.output[position], *self._type(name)))
+            names.update(dict.fromkeys(name for name in node.input if name))
+            twins.append(twin)
+        live = [name for name in names if name not in self.weights]
         inputs = [helper.make_tensor_value_info(name, *self._type(name)) for name in live]
         kept = [self.weights[name] for name in names if name in self.weights]
-        graph = helper.make_graph(nodes, "operator", inputs, outputs, kept)
+        graph = helper.make_graph(twins, "operators", inputs, outputs, kept)
         single = helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
         feeds = {name: self.tensors[name] for name in live}
+        wanted = [outputs[0].name]
         try:
-            # Not optimised again: the copies would be merged into one
+            # Not optimised again: equal operators would be merged into one
             runner = session(single.SerializeToString(), self.threads, optimise=False)
-            runner.run([outputs[0].name], feeds)
+            runner.run(wanted, feeds)
         except Exception as error:  # onnxruntime's own exceptions share no base class
-            raise BudgetError(f"{self.path}: {node.op_type} '{node.name}' cannot be timed alone: {error}") from error
-        return lambda: runner.run([outputs[0].name], feeds)
+            where = f"{self.path}: {nodes[0].op_type} '{nodes[0].name}'"
+            raise BudgetError(f"{where} cannot be timed alone: {error}") from error
+        return lambda: runner.run(wanted, feeds)
 
     def _type(self, name: str) -> tuple[int, tuple[int, ...]]:
         from onnx import helper
@@ -195,10 +234,11 @@ class _Graph:
         return node.domain, node.op_type, attributes, tuple(operands)
 
 
-def _copies(operator: Operator) -> int:
-    """Return how many executions make a call long enough, by a rough guess of one."""
+def _executions(operator: Operator, count: int) -> int:
+    """Return how many executions go into one call, of ``count`` equal operators, by a rough guess of one."""
     guess = 2 * operator.macs / GUESSED_FLOP_S + 4 * operator.elements("activation", "kv") / GUESSED_BYTES_S
-    return min(COPIES, max(1, int(CALL_S / guess))) if guess > 0 else COPIES
+    wanted = min(max(count, AT_LEAST), AT_MOST)
+    return max(1, min(wanted, int(LONGEST_S / guess))) if guess > 0 else wanted
 
 
 def _chain(length: int, threads: int) -> Run:

@@ -18,12 +18,13 @@ from vla_runtime.toolchain.budget.stages import STAGES, Stage, canonical, stages
 class Subject:
     """A policy to budget, from shapes (``shape``) or from a bundle's graphs (``bundle``); exactly one is set.
 
-    ``graphs`` keeps the bundle's stages once they have been read, by whether they were measured.
+    ``graphs`` keeps the bundle's stages once they have been read, ``whole_ms`` what they took if that was asked for.
     """
 
     shape: PolicyShape | None = None
     bundle: BundleShape | None = None
     graphs: tuple[Stage, ...] = ()
+    whole_ms: Mapping[str, float] | None = None
 
     @property
     def name(self) -> str:
@@ -58,12 +59,16 @@ class Subject:
         graphs = tuple(replace(stage, passes=steps) if stage.name == "action" else stage for stage in self.graphs)
         return replace(self, bundle=replace(self.bundle, steps=steps), graphs=graphs)
 
-    def prepared(self, computer: Computer) -> "Subject":
-        """Return the subject with its graphs read (and, on a measured computer, timed), so that it happens once."""
+    def prepared(self, computer: Computer, *, whole: bool = False) -> "Subject":
+        """Return the subject with its graphs read (and, on a measured computer, timed), so that it happens once.
+
+        ``whole`` also times the stages of a bundle themselves, see ``whole_ms``.
+        """
         if self.shape or self.graphs:
             return self
         if isinstance(computer, MeasuredComputer):
-            return replace(self, graphs=tuple(measured_stages(self.bundle, computer.threads)))
+            stages, whole_ms = measured_stages(self.bundle, computer.threads, whole=whole)
+            return replace(self, graphs=tuple(stages), whole_ms=whole_ms)
         return replace(self, graphs=tuple(graph_stages(self.bundle)))
 
     def stages(self, computer: Computer) -> list[Stage]:
