@@ -187,6 +187,15 @@ def test_hold_stops_and_release_goes_by_way_of_a_recovery():
     assert rig.checker.violations == []
 
 
+def test_a_hold_that_is_released_before_the_next_tick_is_none():
+    rig = WatchdogRig()
+    rig.watchdog.activate(rig.now)
+    assert rig.watchdog.hold(rig.now) == "" and rig.watchdog.release(rig.now) == ""
+    rig.tick()
+    assert rig.command.state == "WARMUP"
+    rig.run_until("NOMINAL")
+
+
 def test_hold_goes_before_everything_but_a_fault():
     rig = WatchdogRig().nominal()
     rig.watchdog.hold(rig.now)

@@ -134,7 +134,8 @@ class Watchdog:
 
     def release(self, now: float) -> str:
         """Let go of a hold or of teleop, or agree to the policy's return; returns a reason if that means nothing."""
-        return self._order("release", self.state not in (State.HOLD, State.TELEOP, State.FALLBACK))
+        letting_go = self.state in (State.HOLD, State.TELEOP, State.FALLBACK) or "hold" in self._orders
+        return self._order("release", not letting_go)
 
     def reset(self, now: float) -> str:
         """Leave FAULT; the policy has the arm back only by way of a recovery. Returns a reason if there is no fault."""
