@@ -54,19 +54,24 @@ class PlanStack:
         newest = self.plans[-1]
         if len(self.plans) == 1:
             return newest
-        count, total = np.zeros((len(newest.positions), 1)), np.zeros((len(newest.positions), 1))
+        spans = [(max(p.first, newest.first), min(p.last, newest.last)) for p in self.plans]
+        here = [slice(first - newest.first, last - newest.first + 1) for first, last in spans]
+        covering = np.zeros(len(newest.positions), dtype=np.intp)
+        for rows in here:
+            covering[rows] += 1
+        weights = np.zeros((len(self.plans) + 1, len(self.plans)))
+        for count in range(1, len(self.plans) + 1):
+            weights[count, :count] = ensemble_weights(count, self._m)
+        older = np.zeros_like(covering)  # of the plans that cover a point, those before this one
         positions, velocities = np.zeros_like(newest.positions), np.zeros_like(newest.velocities)
-        for plan in self.plans:
-            first, last = max(plan.first, newest.first), min(plan.last, newest.last)
-            here = slice(first - newest.first, last - newest.first + 1)
+        for plan, rows, (first, last) in zip(self.plans, here, spans):
             there = slice(first - plan.first, last - plan.first + 1)
-            weight = np.exp(-self._m * count[here])  # i counts the plans that cover the point, oldest first
-            positions[here] += weight * plan.positions[there]
-            velocities[here] += weight * plan.velocities[there]
-            total[here] += weight
-            count[here] += 1
-        positions = np.where(self._discrete, newest.positions, positions / total)
-        velocities = np.where(self._discrete, newest.velocities, velocities / total)
+            weight = weights[covering[rows], older[rows]][:, None]
+            positions[rows] += weight * plan.positions[there]
+            velocities[rows] += weight * plan.velocities[there]
+            older[rows] += 1
+        positions = np.where(self._discrete, newest.positions, positions)
+        velocities = np.where(self._discrete, newest.velocities, velocities)
         return replace(newest, positions=positions, velocities=velocities)
 
 

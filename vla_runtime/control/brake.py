@@ -4,7 +4,7 @@ A time-optimal profile (Ruckig's, say) changes its jerk at instants that differ 
 the points of a message; a controller that draws cubics through sampled positions and velocities then leaves the
 acceleration limit by several per cent and jumps in acceleration at every point. So the profile is laid on the
 message's own grid: acceleration is linear between grid points, hence every segment *is* the cubic that the controller
-draws, and position, velocity and acceleration are continuous in what it executes. The price is at most two grid
+draws, and position, velocity and acceleration are continuous in what it executes. The price is at most three grid
 steps more than the time-optimal stop (held against Ruckig in the tests).
 """
 
