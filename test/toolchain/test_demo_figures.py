@@ -32,9 +32,10 @@ def test_stream_figures_of_a_perfect_stream_and_of_a_gap():
     assert broken["ticks_share"] == pytest.approx(497 / 500)
 
 
-def test_elapsed_counts_old_stamps_and_used_up_plans():
+def test_elapsed_counts_messages_that_are_over_and_used_up_plans():
     good = [command(1.0 + i * 0.02) for i in range(10)]
     assert figures.elapsed_executed(good, [chunk(0.9)]) == 0
+    assert figures.elapsed_executed([command(1.0, stamp=0.97)], [chunk(0.9)]) == 0  # late, but its end is to come
     assert figures.elapsed_executed([command(1.0, stamp=0.95)], [chunk(0.9)]) == 1
     assert figures.elapsed_executed([command(2.0)], [chunk(0.9)]) == 1  # the plan ended at 1.88
 

@@ -28,7 +28,7 @@ from vla_runtime.toolchain.witness import Witness
 GRACE_S = 0.040
 REST_RAD_S = 0.03
 REST_WITHIN_S = 1.5
-RECOVERY_S = 40.0
+RECOVERY_S = 60.0
 
 
 @dataclass(frozen=True)

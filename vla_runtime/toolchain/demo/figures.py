@@ -33,13 +33,14 @@ def stream_figures(commands: list[Motion]) -> dict[str, float]:
 def elapsed_executed(commands: list[Motion], chunks: list[Motion]) -> int:
     """Count commands that drive a waypoint whose time has passed.
 
-    Either the message's own first point is more than a period old when it arrives, or it follows a plan whose last
-    waypoint (observation stamp + (H - 1) dt) lies before the message's stamp.
+    Either nothing of the message is left when it arrives (its last point lies in the past), or it follows a plan whose
+    last waypoint (observation stamp + (H - 1) dt) lies before the message's stamp. A message that merely arrives late
+    executes nothing that has elapsed: the controller samples it at the present instant.
     """
     ends = {chunk.plan_id: chunk.stamp + chunk.times[-1] for chunk in chunks}
-    stale = sum(command.received - command.stamp > PERIOD_S for command in commands)
+    over = sum(command.received > command.stamp + command.times[-1] for command in commands)
     used_up = sum(command.stamp > ends[command.plan_id] + 1e-6 for command in commands if command.plan_id in ends)
-    return int(stale + used_up)
+    return int(over + used_up)
 
 
 def message_faults(commands: list[Motion]) -> int:
