@@ -8,7 +8,8 @@ NAME = "vla_runtime"
 
 # Why each dependency and not another: docs/dependencies.md.
 RUNTIME = ["numpy>=1.24", "scipy>=1.10", "ruckig>=0.9", "pydantic>=2.5", "PyYAML>=6", "pillow>=9", "tokenizers>=0.15",
-           "onnxruntime>=1.17", "onnx>=1.16", "safetensors>=0.4", "rich>=13", "matplotlib>=3.6", "rosbags>=0.10"]  # fmt: skip
+           "onnxruntime>=1.17", "onnx>=1.16", "safetensors>=0.4", "rich>=13",
+           "matplotlib>=3.6", "rosbags>=0.10"]  # fmt: skip
 EXTRAS = {
     # ROS 2 as wheels, for a machine without a ROS installation. On a robot, ROS is sourced instead.
     "ros": ["ros-rclpy", "ros-common-interfaces", "ros-rmw-fastrtps-cpp"],
