@@ -106,15 +106,18 @@ class Gate:
         They are compared at the stamp of the new one, or where ``last`` begins if that is later (a late message). The
         planner may have turned up to one control period, and a message's way, before its turn could be commanded: one
         and a half periods are allowed for that. So they may differ by the way of that time at the velocity limit, and
-        by the difference that two accelerations at the limit make in it. What differs is led onto the new one inside
-        the limits, never jumped. ``tolerance_rad`` is allowed on top, in position, and per 0.1 s in velocity.
+        by the difference that two accelerations at the limit make in it. Discrete joints step from limit to limit at
+        full speed, and what they lag at one turn they cannot catch up before the next: they are allowed three turns.
+        What differs is led onto the new one inside the limits, never jumped. ``tolerance_rad`` is allowed on top, in
+        position, and per 0.1 s in velocity.
         """
         lag = 1.5 * self.settings.period_s
         t = max(trajectory.start, last.start)
         apart = max(t - trajectory.start, lag)
         q0, v0 = last.sample(t)
         q1, v1 = trajectory.sample(t)
-        step_limit = self.limits.velocity * lag + self.limits.acceleration * apart**2 + tolerance_rad
+        step_limit = self.limits.velocity * lag * np.where(self.limits.discrete, 3.0, 1.0)
+        step_limit += self.limits.acceleration * apart**2 + tolerance_rad
         speed_limit = 2.0 * self.limits.acceleration * apart + 10.0 * tolerance_rad
         step, change = np.abs(q1 - q0), np.abs(v1 - v0)
         if (step > step_limit).any():
