@@ -256,6 +256,18 @@ def test_teleop_works_before_any_policy_and_begins_where_the_arm_is():
     assert rig.checker.violations == []
 
 
+def test_teleop_of_an_arm_parked_beyond_a_limit_begins_where_it_is_and_comes_in():
+    rig = WatchdogRig()
+    rig.stream = False
+    rig._home = np.array([2.3, 0.0, 0.0, 0.0, 0.0, 0.0])  # the limit is 2.0
+    rig.watchdog.activate(rig.now)
+    rig.run(0.1)
+    lead(rig, np.full(6, 1.5), 0.02)
+    assert rig.command.trajectory.positions[0, 0] == pytest.approx(2.3, abs=1e-6)
+    lead(rig, np.full(6, 1.5), 4.0)
+    assert rig.command.trajectory.positions[-1] == pytest.approx(np.full(6, 1.5), abs=2e-3)
+
+
 def test_release_ends_teleop_though_the_device_still_sends():
     rig = WatchdogRig().nominal()
     lead(rig, np.zeros(6), 1.0)

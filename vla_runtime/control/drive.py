@@ -54,7 +54,7 @@ class Drive:
 
     def begin_at(self, now: float, sample: JointSample) -> None:
         """Take the measured state, at rest, for the last command: where nothing was ever commanded."""
-        position = np.clip(sample.position, self.limits.lower, self.limits.upper)
+        position = sample.position  # beyond a limit, too: to be set onto it would be a jump
         rest = np.zeros((2, len(position)))
         self.shadow = Trajectory(
             now, self.limits.joint_names, np.array([0.0, 0.1]), np.stack([position, position]), rest, brake_from=0
