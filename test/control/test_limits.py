@@ -37,6 +37,8 @@ def test_discrete_joints_may_be_named_beside():
         ({"acceleration": "fast"}, "elbow: acceleration must be a number, got 'fast'"),
         ({"acceleration": True}, "elbow: acceleration must be a number, got True"),
         ({"lower": math.nan}, "elbow: lower must be a number, got nan"),
+        ({"discrete": "false"}, "elbow: discrete must be true or false, got 'false'"),
+        ({"continuous": 1}, "elbow: continuous must be true or false, got 1"),
         ({"velocty": 1.0}, "elbow: unknown key 'velocty'; did you mean 'velocity'"),
     ],
 )

@@ -167,6 +167,9 @@ def _row(name: str, entry: Any) -> dict[str, Any]:
         if key not in allowed:
             near = get_close_matches(str(key), allowed, 1)
             raise LimitsError(f"{name}: unknown key '{key}'" + (f"; did you mean '{near[0]}'?" if near else ""))
+    for key in ("discrete", "continuous"):
+        if not isinstance(entry.get(key, False), bool):  # a quoted "false" would be true
+            raise LimitsError(f"{name}: {key} must be true or false, got {entry[key]!r}")
     row: dict[str, Any] = {"discrete": entry.get("discrete", False)}
     if entry.get("continuous", False):
         entry = {**entry, "lower": entry.get("lower", -math.inf), "upper": entry.get("upper", math.inf)}
