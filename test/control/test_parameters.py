@@ -5,6 +5,8 @@ import pytest
 
 from vla_runtime.control.executor_settings import EXECUTOR_TABLE, ExecutorSettings, executor_settings
 from vla_runtime.control.parameters import Parameter, Table
+from vla_runtime.control.trajectory import MIN_SPACING_S
+from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
 
 
 @dataclass(frozen=True)
@@ -110,3 +112,9 @@ def test_the_executors_rules(values, reason):
 def test_the_takeover_time_goes_with_the_blend():
     times = {blend: executor_settings(blend=blend).takeover_s for blend in ("cut", "crossfade", "rtc", "ensemble")}
     assert times == {"cut": 0.0, "crossfade": 0.2, "rtc": 0.08, "ensemble": 0.2}
+
+
+@pytest.mark.parametrize("table", [EXECUTOR_TABLE, WATCHDOG_TABLE])
+def test_a_control_period_is_never_shorter_than_two_points_may_be_apart(table):
+    assert table["period_s"].min >= MIN_SPACING_S
+    assert table["period_s"].check(0.5 * MIN_SPACING_S)[1] is not None

@@ -69,7 +69,7 @@ EXECUTOR_TABLE: Table[ExecutorSettings] = Table(
     "executor",
     (
         Parameter(
-            "period_s", float, 0.02, 0.002, 0.1, "s", "Control period; the stream leaves once per period.", live=False
+            "period_s", float, 0.02, 0.004, 0.1, "s", "Control period; the stream leaves once per period.", live=False
         ),
         Parameter(
             "window_s",

@@ -78,7 +78,7 @@ def _blind(values: Mapping[str, Any]) -> str | None:
 WATCHDOG_TABLE: Table[WatchdogSettings] = Table(
     "watchdog",
     (
-        Parameter("period_s", float, 0.02, 0.002, 0.1, "s", "control period", live=False),
+        Parameter("period_s", float, 0.02, 0.004, 0.1, "s", "control period", live=False),
         Parameter("window_s", float, 0.2, 0.05, 1.0, "s", "how far a command reaches before its brake, where the "
                   "watchdog makes it itself (retreat, teleop's approach)"),
         Parameter("stream_deadline_s", float, 0.04, 0.01, 1.0, "s", "silence of valid planned trajectories, from the "
