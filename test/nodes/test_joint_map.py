@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rclpy.serialization import serialize_message
 from sensor_msgs.msg import JointState
 
 from vla_runtime.nodes.joint_map import JointMap, JointNameError, JointReader
@@ -81,6 +82,14 @@ def test_velocities_that_a_driver_does_not_send_come_from_positions():
     assert reader.read(state(NAMES, [9, 9, 9, 9]), 9.0).velocity.tolist() == [0, 0, 0, 0]
 
 
+def test_a_joint_without_a_velocity_interface_is_sent_as_nan_and_its_velocity_comes_from_positions():
+    reader, nan = JointReader(NAMES), float("nan")
+    first = reader.read(state(NAMES, [0, 0, 0, 0], [0.3, 0.2, 0.1, nan], [1, 2, nan, nan]), 1.0)
+    assert (first.velocity.tolist(), first.effort, reader.fault) == ([0.3, 0.2, 0.1, 0.0], None, "")
+    assert reader.read(state(NAMES, [0, 0, 0, 0.1], [0.3, 0.2, 0.1, nan]), 1.1).velocity[3] == pytest.approx(1.0)
+    assert reader.read(state(NAMES, [0] * 4, [nan] * 4), 2.0).velocity.tolist() == [0] * 4
+
+
 @pytest.mark.parametrize(
     ("message", "text"),
     [
@@ -120,18 +129,28 @@ def test_samples_are_not_changed_by_later_messages():
     assert np.array_equal(first.position, [1, 2, 3, 4])
 
 
+def newest(reader, *stamped):
+    """`read_newest` of messages with their steady times."""
+    data, times = [], {}
+    for message, t in stamped:
+        message.header.frame_id = str(t)
+        times[str(t)] = t
+        data.append(serialize_message(message))
+    return reader.read_newest(data, lambda message: times[message.header.frame_id])
+
+
 def test_of_several_messages_the_newest_counts_unless_they_are_parts():
     whole = JointReader(NAMES)
-    sample = whole.read_newest([(state(NAMES, [9, 9, 9, 9]), 1.0), (state(NAMES, [1, 2, 3, 4]), 1.01)])
+    sample = newest(whole, (state(NAMES, [9, 9, 9, 9]), 1.0), (state(NAMES, [1, 2, 3, 4]), 1.01))
     assert (sample.t, sample.position.tolist()) == (1.01, [1, 2, 3, 4])
     parts = JointReader(NAMES)
-    sample = parts.read_newest([(state(NAMES[:2], [1, 2]), 1.0), (state(NAMES[2:], [3, 4]), 1.01)])
+    sample = newest(parts, (state(NAMES[:2], [1, 2]), 1.0), (state(NAMES[2:], [3, 4]), 1.01))
     assert (sample.t, sample.position.tolist()) == (1.0, [1, 2, 3, 4])
-    assert whole.read_newest([]) is None
+    assert newest(whole) is None
 
 
 def test_a_bad_newest_message_is_no_sample():
     reader = JointReader(NAMES)
     bad = state(NAMES, [float("nan")] * 4)
-    assert reader.read_newest([(state(NAMES, [1, 2, 3, 4]), 1.0), (bad, 1.01)]) is None
+    assert newest(reader, (state(NAMES, [1, 2, 3, 4]), 1.0), (bad, 1.01)) is None
     assert "not finite" in reader.fault

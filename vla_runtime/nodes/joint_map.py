@@ -1,8 +1,9 @@
 """Joints by name, in every message: the order of a message is its sender's business."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
+from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import JointState
 
 from vla_runtime.control.trajectory import JointSample
@@ -54,8 +55,9 @@ class JointReader:
     """Puts JointStates together to samples in the controller's order.
 
     Joints may come in parts (an arm's driver and a gripper's): a sample is as old as its oldest joint, so a joint that
-    is no longer sent ages the whole. Joints that are not ours are passed over. Where a driver sends no velocities they
-    are the difference of positions. ``fault`` names what is wrong at present, "" if nothing is.
+    is no longer sent ages the whole. Joints that are not ours are passed over. Where a driver sends no velocities, or
+    NaN (joint_state_broadcaster, for a joint without that interface), they are the difference of positions.
+    ``fault`` names what is wrong at present, "" if nothing is.
     """
 
     def __init__(self, joint_names: Sequence[str]):
@@ -69,14 +71,19 @@ class JointReader:
         self.fault = ""
         self.refused = 0
 
-    def read_newest(self, messages: Sequence[tuple[JointState, float]]) -> JointSample | None:
-        """As ``read``, for several messages, oldest first; those before one with all joints are not looked at."""
-        begin = len(messages) - 1
-        while begin > 0 and len(self._pick(tuple(messages[begin][0].name))[0]) < len(self.joint_names):
-            begin -= 1
+    def read_newest(self, messages: Sequence[bytes], steady: Callable[[JointState], float]) -> JointSample | None:
+        """As ``read``, for several serialised messages, oldest first; those before one with all joints are not read.
+
+        ``steady`` gives the steady seconds of a message's stamp.
+        """
+        parts: list[JointState] = []
+        for data in reversed(messages):
+            parts.append(deserialize_message(data, JointState))
+            if len(self._pick(tuple(parts[-1].name))[0]) == len(self.joint_names):
+                break
         newest = None
-        for message, t in messages[max(begin, 0) :]:
-            newest = self.read(message, t) or newest
+        for message in reversed(parts):
+            newest = self.read(message, steady(message)) or newest
         return newest
 
     def read(self, message: JointState, t: float) -> JointSample | None:
@@ -88,12 +95,13 @@ class JointReader:
             self.fault, self.refused = problem, self.refused + 1
             return None
         position = given["position"][source]
-        if len(given["velocity"]):
-            velocity = given["velocity"][source]
-        else:
+        velocity = given["velocity"][source] if len(given["velocity"]) else np.full(len(source), np.nan)
+        unknown = np.isnan(velocity)
+        if unknown.any():
             gap = t - self._t[target]
             moving = (gap > 0) & (gap < _VELOCITY_MEMORY_S)
-            velocity = np.where(moving, (position - self._position[target]) / np.where(moving, gap, 1.0), 0.0)
+            differences = np.where(moving, (position - self._position[target]) / np.where(moving, gap, 1.0), 0.0)
+            velocity = np.where(unknown, differences, velocity)
         self._position[target], self._velocity[target], self._t[target] = position, velocity, t
         if len(given["effort"]):
             self._effort[target] = given["effort"][source]
@@ -129,7 +137,8 @@ class JointReader:
         for field, values in given.items():
             if len(values) != len(names) and (field == "position" or len(values)):
                 return f"joint state has {len(values)} values of {field} for {len(names)} names"
-            if field != "effort" and len(values) and not np.isfinite(values[source]).all():
-                bad = [names[i] for i in source if not np.isfinite(values[i])]
+            wrong = np.isinf(values) if field == "velocity" else ~np.isfinite(values)  # NaN: no such interface
+            if field != "effort" and len(values) and wrong[source].any():
+                bad = [names[i] for i in source if wrong[i]]
                 return f"joint state {field} of {', '.join(bad)} is not finite"
         return ""
