@@ -46,6 +46,18 @@ def test_user_error_is_exit_code_1_without_traceback(monkeypatch, capsys):
     assert capsys.readouterr().err == "vla budget: device 'toaster' is not known; choose one of: a100\n"
 
 
+def test_a_report_goes_into_a_folder_that_is_made_before_the_work(monkeypatch, tmp_path):
+    module = importlib.import_module(cli.COMMANDS["bench policy"][0])
+    monkeypatch.setattr(module, "run", lambda args: int(not (tmp_path / "new" / "folder").is_dir()))
+    assert cli.main(["bench", "policy", "--json", str(tmp_path / "new" / "folder" / "x.json")]) == 0
+
+
+def test_a_file_that_cannot_be_written_is_named_without_traceback(tmp_path, capsys):
+    (tmp_path / "file").write_text("not a folder")
+    assert cli.main(["bench", "policy", "--json", str(tmp_path / "file" / "x.json")]) == 1
+    assert str(tmp_path / "file") in capsys.readouterr().err
+
+
 def test_help_is_quick_because_nothing_is_imported():
     script = "import sys, vla_runtime.cli as c\ntry: c.main(['--help'])\nexcept SystemExit: pass\n"
     script += "assert not {'numpy', 'rclpy', 'torch'} & set(sys.modules), sorted(sys.modules)"

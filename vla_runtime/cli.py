@@ -4,6 +4,7 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from vla_runtime.errors import UserError
 
@@ -43,7 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"vla {word}", description=_description(module, summary))
     module.add_arguments(parser)
     args = parser.parse_args(arguments[len(word.split()) :])
+    report = getattr(args, "json", None)  # a bool where it is only a switch
     try:
+        if isinstance(report, (str, Path)):  # now, not after an hour's work
+            Path(report).parent.mkdir(parents=True, exist_ok=True)
         return int(module.run(args))
     except UserError as error:
         print(f"vla {word}: {error}", file=sys.stderr)
@@ -59,6 +63,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     except BrokenPipeError:
         return 0
+    except OSError as error:
+        if error.filename is None:
+            raise
+        print(f"vla {word}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return 1
     except KeyboardInterrupt:
         return 130
 
