@@ -14,10 +14,12 @@ from vla_runtime.nodes.messages import (
     MessageError,
     TrajectoryWriter,
     read_chunk,
+    read_header,
     read_trajectory,
     set_stamp,
     stamp_ns,
 )
+from vla_runtime.nodes.trajectory_cdr import TrajectoryEncoder
 
 NAMES = ("pan", "lift", "grip")
 NOW = 1000.0
@@ -35,6 +37,17 @@ def trajectory(m=5, start=NOW, seed=0):
     return Trajectory(start, NAMES, 0.02 * np.arange(m), rng.normal(size=(m, 3)), velocities, "ab12:7")
 
 
+def encoded(sent, stamps, **changes):
+    stamp = stamps.to_stamp(sent.start)
+    values = {"stamp_ns": stamp, "frame_id": sent.plan_id, "times": sent.times, "positions": sent.positions,
+              "velocities": sent.velocities, **changes}  # fmt: skip
+    return TrajectoryEncoder(NAMES).encode(**values)
+
+
+def read(data, stamps, arrival=NOW):
+    return read_trajectory(data, JointMap(NAMES), stamps, arrival)
+
+
 def over_the_wire(message):
     return deserialize_message(serialize_message(message), JointTrajectory)
 
@@ -44,7 +57,7 @@ def over_the_wire(message):
 def test_a_trajectory_comes_back_as_it_was(m, offset):
     stamps = StampClock(lambda: 1_790_000_000 * NANO, lambda: NOW)
     sent = trajectory(m, NOW + offset)
-    got = read_trajectory(over_the_wire(TrajectoryWriter(NAMES).trajectory(sent, stamps)), JointMap(NAMES), stamps, NOW)
+    got = read(encoded(sent, stamps), stamps)
     assert np.array_equal(got.positions, sent.positions)
     assert np.array_equal(got.velocities, sent.velocities)
     assert np.allclose(got.times, sent.times, atol=1e-9)
@@ -54,33 +67,37 @@ def test_a_trajectory_comes_back_as_it_was(m, offset):
 
 
 def test_the_last_velocity_is_exactly_zero_and_there_are_no_accelerations(stamps):
-    message = over_the_wire(TrajectoryWriter(NAMES).trajectory(trajectory(), stamps))
+    message = deserialize_message(encoded(trajectory(), stamps), JointTrajectory)
     assert list(message.points[-1].velocities) == [0.0, 0.0, 0.0]
     assert all(len(p.accelerations) == 0 and len(p.effort) == 0 for p in message.points)
     assert stamp_ns(message.points[0].time_from_start) == 0
 
 
-def test_a_writer_leaves_nothing_of_a_longer_message(stamps):
+def test_a_writer_leaves_nothing_of_a_longer_message():
     writer = TrajectoryWriter(NAMES)
-    writer.trajectory(trajectory(20), stamps)
-    short = over_the_wire(writer.trajectory(trajectory(3, seed=1), stamps))
-    assert len(short.points) == 3
-    assert np.array_equal(short.points[2].positions, trajectory(3, seed=1).positions[2])
+    long, short = trajectory(20), trajectory(3, seed=1)
+    writer.write(0, "a", long.times, long.positions, None)
+    message = over_the_wire(writer.write(0, "b", short.times, short.positions, None))
+    assert len(message.points) == 3
+    assert np.array_equal(message.points[2].positions, short.positions[2])
 
 
-def test_immediate_leaves_the_stamp_zero_and_begins_on_arrival(stamps):
-    message = TrajectoryWriter(NAMES).trajectory(trajectory(), stamps, immediate=True)
-    assert stamp_ns(message.header.stamp) == 0
-    assert read_trajectory(message, JointMap(NAMES), stamps, 999.5).start == 999.5
+def test_without_a_stamp_it_begins_on_arrival(stamps):
+    assert read(encoded(trajectory(), stamps, stamp_ns=0), stamps, 999.5).start == 999.5
 
 
 def test_the_sender_may_name_its_joints_in_any_order(stamps):
     sent = trajectory()
-    turned = TrajectoryWriter(("grip", "pan", "lift")).write(
+    turned = TrajectoryEncoder(("grip", "pan", "lift")).encode(
         0, "", sent.times, sent.positions[:, [2, 0, 1]], sent.velocities[:, [2, 0, 1]]
     )
-    got = read_trajectory(turned, JointMap(NAMES), stamps, NOW)
-    assert np.array_equal(got.positions, sent.positions)
+    assert np.array_equal(read(turned, stamps).positions, sent.positions)
+
+
+def test_what_the_short_way_cannot_read_is_read_all_the_same(stamps):
+    message = JointTrajectory(joint_names=list(NAMES), points=points(([1.0] * 3, [0.0] * 3)))
+    message.points[0].accelerations = [0.0] * 3
+    assert read(serialize_message(message), stamps).positions.tolist() == [[1.0] * 3]
 
 
 def points(*rows):
@@ -106,14 +123,13 @@ def points(*rows):
 )  # fmt: skip
 def test_a_malformed_trajectory_is_refused_with_its_fault(stamps, message, error, text):
     with pytest.raises(error, match=text):
-        read_trajectory(message, JointMap(NAMES), stamps, NOW)
+        read(serialize_message(message), stamps)
 
 
 def test_what_is_not_finite_is_carried_to_its_judge(stamps):
     sent = trajectory()
     sent.positions[1, 1] = np.nan
-    got = read_trajectory(over_the_wire(TrajectoryWriter(NAMES).trajectory(sent, stamps)), JointMap(NAMES), stamps, NOW)
-    assert "lift" in got.fault()
+    assert "lift" in read(encoded(sent, stamps), stamps).fault()
 
 
 def chunk_message(stamps, rows=4, dt=0.04, times=None):
@@ -141,3 +157,14 @@ def test_a_chunks_step_survives_the_message(rows, dt):
 def test_a_chunk_without_one_step_is_refused(stamps, times):
     with pytest.raises(MessageError):
         read_chunk(chunk_message(stamps, times=times), stamps, NOW)
+
+
+def test_bytes_that_are_no_trajectory_are_refused(stamps):
+    with pytest.raises(MessageError, match="not a JointTrajectory"):
+        read(b"\x00\x01\x00\x00abc", stamps)
+
+
+def test_the_header_is_read_without_the_rest(stamps):
+    header = read_header(encoded(trajectory(), stamps))
+    assert header.frame_id == "ab12:7"
+    assert stamp_ns(header.stamp) == stamps.to_stamp(NOW)

@@ -89,9 +89,9 @@ class ControlNode(ManagedNode):
         """The core's settings as they are now."""
         return self.parameters["core"]
 
-    def listen(self, message_type: type, topic: str, qos) -> PolledInput:
+    def listen(self, message_type: type, topic: str, qos, *, raw: bool = False) -> PolledInput:
         """Subscribe to a topic that the control thread reads at its tick."""
-        made = PolledInput(self, message_type, topic, qos, self.qos_fault)
+        made = PolledInput(self, message_type, topic, qos, self.qos_fault, raw=raw)
         self._inputs.append(made)
         return made
 
@@ -134,9 +134,11 @@ class ControlNode(ManagedNode):
         """The newest joint state there is, the same one again if none came. At the tick only."""
         taken = self.joint_states.take()
         if taken:
-            stamped = [(message, self.stamps.to_steady(stamp_ns(message.header.stamp))) for _, message in taken]
-            self.sample = self.joint_reader.read_newest(stamped) or self.sample
+            self.sample = self.joint_reader.read_newest([data for _, data in taken], self._steady_of) or self.sample
         return self.sample
+
+    def _steady_of(self, message: JointState) -> float:
+        return self.stamps.to_steady(stamp_ns(message.header.stamp))
 
     def watch_clock(self) -> None:
         """Report a jump of the ROS clock."""
@@ -155,7 +157,7 @@ class ControlNode(ManagedNode):
         self.robot = load_robot(self.parameters["node"].robot)
         names = self.robot.limits.joint_names
         self.joint_reader = JointReader(names)
-        self.joint_states = self.listen(JointState, "joint_states", JOINT_STATES)
+        self.joint_states = self.listen(JointState, "joint_states", JOINT_STATES, raw=True)
         self.build(self.robot)
 
     def start(self) -> None:

@@ -13,10 +13,10 @@ from trajectory_msgs.msg import JointTrajectory
 
 from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.nodes.diagnostics import Status
-from vla_runtime.nodes.messages import TrajectoryWriter
-from vla_runtime.nodes.publishers import PublisherWatch
+from vla_runtime.nodes.publishers import PublisherWatch, refuse_while_another_publishes
 from vla_runtime.nodes.qos import offered_stream
 from vla_runtime.nodes.robot_file import Robot
+from vla_runtime.nodes.trajectory_cdr import TrajectoryEncoder
 
 if TYPE_CHECKING:
     from vla_runtime.nodes.control_node import ControlNode
@@ -27,32 +27,31 @@ class CommandOutput:
 
     def __init__(self, node: "ControlNode", robot: Robot, period_s: float, *, immediate: bool):
         names = robot.limits.joint_names
-        self._stamps, self._immediate = node.stamps, immediate
+        self._node, self._stamps, self._immediate = node, node.stamps, immediate
         self._whole = node.speak(JointTrajectory, "joint_trajectory", offered_stream(period_s))
-        self._writer = TrajectoryWriter(names)
+        self._encoder = TrajectoryEncoder(names)
         self._parts = []
         topics = ["joint_trajectory"]
         for controller, joints in robot.controllers.items():
             topic = f"{controller}/joint_trajectory"
             publisher = node.speak(JointTrajectory, topic, offered_stream(period_s))
-            self._parts.append((publisher, TrajectoryWriter(joints), [names.index(joint) for joint in joints]))
+            self._parts.append((publisher, TrajectoryEncoder(joints), [names.index(joint) for joint in joints]))
             topics.append(topic)
         self.rivals = [PublisherWatch(node, topic) for topic in topics]
 
     def refuse_while_another_publishes(self) -> None:
         """Raise TransitionRefusedError while somebody else commands one of the controllers."""
-        for watch in self.rivals:
-            watch.refuse_while_another_publishes()
+        refuse_while_another_publishes(self._node, self.rivals)
 
     def publish(self, trajectory: Trajectory) -> None:
         """Send a command. The parts first: they are what moves."""
         # Read once: a stamp is converted from the steady clock, and two readings differ by microseconds.
         stamp = 0 if self._immediate else self._stamps.to_stamp(trajectory.start)
         times, positions, velocities = trajectory.times, trajectory.positions, trajectory.velocities
-        for publisher, writer, columns in self._parts:
-            part = writer.write(stamp, trajectory.plan_id, times, positions[:, columns], velocities[:, columns])
+        for publisher, encoder, columns in self._parts:
+            part = encoder.encode(stamp, trajectory.plan_id, times, positions[:, columns], velocities[:, columns])
             publisher.publish(part)
-        self._whole.publish(self._writer.write(stamp, trajectory.plan_id, times, positions, velocities))
+        self._whole.publish(self._encoder.encode(stamp, trajectory.plan_id, times, positions, velocities))
 
     def wait_for_all_acked(self, timeout: Duration) -> None:
         """Wait until the last command has left the house."""
@@ -63,8 +62,3 @@ class CommandOutput:
         """Who publishes on each topic, for /diagnostics."""
         first, *others = [watch.status() for watch in self.rivals]
         return [first, *(replace(status, name=f"command topic {status.values['topic']}") for status in others)]
-
-    def destroy(self) -> None:
-        """Stop watching for rivals (the publishers are the node's)."""
-        for watch in self.rivals:
-            watch.destroy()

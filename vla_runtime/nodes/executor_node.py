@@ -23,6 +23,7 @@ from vla_runtime.nodes.process import run_control
 from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST, offered_stream
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trace import EXECUTOR_CALLS, executor_note
+from vla_runtime.nodes.trajectory_cdr import TrajectoryEncoder
 
 SNAPSHOT_TICKS = 25
 
@@ -48,9 +49,9 @@ class ExecutorNode(ControlNode):
         self.core = self.traced(Executor(**start), EXECUTOR_CALLS, executor_note, **start)
         self._applied = self.settings
         self._joints = JointMap(names)
-        self._planned_writer, self._request_writer = TrajectoryWriter(names), TrajectoryWriter(names)
+        self._encoder, self._request_writer = TrajectoryEncoder(names), TrajectoryWriter(names)
         self._chunks = self.listen(JointTrajectory, "action_chunk", EVENTS)
-        self._commands = self.listen(JointTrajectory, "joint_trajectory", LATEST)
+        self._commands = self.listen(JointTrajectory, "joint_trajectory", LATEST, raw=True)
         self._watchdog = self.listen(DiagnosticStatus, "watchdog/state", LATCHED)
         self._planned = self.speak(JointTrajectory, "planned_trajectory", offered_stream(self.settings.period_s))
         self._requests = self.speak(JointTrajectory, "plan_request", EVENTS)
@@ -88,7 +89,7 @@ class ExecutorNode(ControlNode):
             self._hear_command()
         tick = core.tick(now, self.read_joints(), self._command, self.in_command)
         if tick.planned is not None:
-            self._planned.publish(self._planned_writer.trajectory(tick.planned, self.stamps))
+            self._publish(tick.planned)
         if tick.request is not None:
             self._ask(tick.request)
         if self.loop.statistics.ticks % SNAPSHOT_TICKS == 0:
@@ -96,6 +97,12 @@ class ExecutorNode(ControlNode):
             if self.figures["silent"] != self._silent:
                 self._silent = self.figures["silent"]
                 self.outbox.post(self.publish_state)
+
+    def _publish(self, planned: Trajectory) -> None:
+        stamp = self.stamps.to_stamp(planned.start)
+        self._planned.publish(
+            self._encoder.encode(stamp, planned.plan_id, planned.times, planned.positions, planned.velocities)
+        )
 
     def _retune(self) -> None:
         self._applied = self.settings

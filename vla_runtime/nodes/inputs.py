@@ -37,10 +37,17 @@ class _PolledGroup(CallbackGroup):
 
 
 class PolledInput:
-    """One topic, read on demand by one thread."""
+    """One topic, read on demand by one thread. ``raw``: messages are taken as their bytes."""
 
     def __init__(
-        self, node: Node, message_type: type, topic: str, qos: QoSProfile, report: Callable[[str], None], **options: Any
+        self,
+        node: Node,
+        message_type: type,
+        topic: str,
+        qos: QoSProfile,
+        report: Callable[[str], None],
+        *,
+        raw: bool = False,
     ):
         self.group = _PolledGroup()
         self.depth = qos.depth
@@ -51,7 +58,7 @@ class PolledInput:
             _never_called,
             qos,
             callback_group=self.group,
-            **options,
+            raw=raw,
         )
         watch_qos(node, self.topic, qos, report)
         self._polled_at = time.monotonic()
@@ -60,10 +67,10 @@ class PolledInput:
         """All messages since the last call, at most ``depth``, oldest first: (steady seconds of arrival, message)."""
         taken = []
         handle = self.subscription.handle
-        message_type = self.subscription.msg_type
+        message_type, raw = self.subscription.msg_type, self.subscription.raw
         with handle:
             while len(taken) < self.depth:
-                item = handle.take_message(message_type, False)
+                item = handle.take_message(message_type, raw)
                 if item is None:
                     break
                 taken.append(item)

@@ -55,7 +55,7 @@ class ManagedNode(LifecycleNode, Runnable):
         self.every(DIAGNOSTICS_PERIOD_S, self.publish_diagnostics)
         self._attempts = 0
         self._wanted = self.parameters["node"].autostart
-        self.every(AUTOSTART_PERIOD_S, self._autostart)
+        self._autostart_timer = self.every(AUTOSTART_PERIOD_S, self._autostart)
         self.outbox.post(self._autostart)
 
     # what a subclass overrides
@@ -260,10 +260,12 @@ class ManagedNode(LifecycleNode, Runnable):
         """A parameter changed: a refusal that ended the autostart may be void now."""
         if self.refusal and self.parameters["node"].autostart and self.lifecycle_state in ("unconfigured", "inactive"):
             self._wanted = True
+            self._autostart_timer.reset()
 
     def _autostart(self) -> None:
         """Configure and activate, as long as that is wanted: there may be no lifecycle manager."""
         if not self._wanted:
+            self._autostart_timer.cancel()  # each wake costs a millisecond
             return
         if self.lifecycle_state == "unconfigured":
             self.trigger_configure()

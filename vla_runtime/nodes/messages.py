@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 from builtin_interfaces.msg import Time
+from rclpy.serialization import deserialize_message
+from std_msgs.msg import Header
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from vla_runtime.control.chunk import ActionChunk
@@ -16,6 +18,7 @@ from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.clock import NANO, StampClock
 from vla_runtime.nodes.joint_map import JointMap
+from vla_runtime.nodes.trajectory_cdr import FlatTrajectory, decode
 
 
 class MessageError(UserError):
@@ -60,12 +63,10 @@ class TrajectoryWriter:
         set_stamp(message.header.stamp, stamp)
         return message
 
-    def trajectory(self, trajectory: Trajectory, stamps: StampClock, *, immediate: bool = False) -> JointTrajectory:
-        """A planned or commanded trajectory; ``immediate`` leaves the stamp 0 (hosts whose clocks differ)."""
-        stamp = 0 if immediate else stamps.to_stamp(trajectory.start)
-        return self.write(
-            stamp, trajectory.plan_id, trajectory.times, trajectory.positions, trajectory.velocities
-        )  # fmt: skip
+
+def read_header(data: bytes) -> Header:
+    """The header of a serialised message that begins with one: the rest need not be read."""
+    return deserialize_message(data, Header)
 
 
 def read_table(message: JointTrajectory, field: str) -> np.ndarray:
@@ -83,23 +84,38 @@ def read_times(message: JointTrajectory) -> np.ndarray:
     return np.array([point.time_from_start.sec + point.time_from_start.nanosec / NANO for point in message.points])
 
 
-def read_trajectory(message: JointTrajectory, joints: JointMap, stamps: StampClock, arrival: float) -> Trajectory:
-    """A trajectory in our order of joints; one without a stamp begins at ``arrival`` (steady s).
+def read_trajectory(data: bytes, joints: JointMap, stamps: StampClock, arrival: float) -> Trajectory:
+    """A serialised trajectory in our order of joints; one without a stamp begins at ``arrival`` (steady s).
 
     Raises MessageError or JointNameError. Whether it may be followed is not judged here.
     """
+    flat = decode(data) or _flat(data)
+    order = joints.order(flat.joint_names, "trajectory")
+    first = float(flat.times[0])
+    return Trajectory(
+        start=(stamps.to_steady(flat.stamp_ns) if flat.stamp_ns else arrival) + first,
+        joint_names=joints.joint_names,
+        times=flat.times - first,
+        positions=flat.positions[:, order],
+        velocities=flat.velocities[:, order],
+        plan_id=flat.frame_id,
+    )
+
+
+def _flat(data: bytes) -> FlatTrajectory:
+    try:
+        message = deserialize_message(data, JointTrajectory)
+    except Exception as error:  # rclpy raises what its C++ does
+        raise MessageError(f"not a JointTrajectory: {error}") from None
     if not message.points:
         raise MessageError("a trajectory without points")
-    order = joints.order(message.joint_names, "trajectory")
-    stamp = stamp_ns(message.header.stamp)
-    times = read_times(message)
-    return Trajectory(
-        start=stamps.to_steady(stamp) + float(times[0]) if stamp else arrival + float(times[0]),
-        joint_names=joints.joint_names,
-        times=times - times[0],
-        positions=read_table(message, "positions")[:, order],
-        velocities=read_table(message, "velocities")[:, order],
-        plan_id=message.header.frame_id,
+    return FlatTrajectory(
+        stamp_ns(message.header.stamp),
+        message.header.frame_id,
+        tuple(message.joint_names),
+        read_times(message),
+        read_table(message, "positions"),
+        read_table(message, "velocities"),
     )
 
 

@@ -22,7 +22,7 @@ from vla_runtime.nodes.controllers import CommandOutput
 from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointMap
-from vla_runtime.nodes.messages import read_trajectory, stamp_ns
+from vla_runtime.nodes.messages import read_header, read_trajectory, stamp_ns
 from vla_runtime.nodes.process import run_control
 from vla_runtime.nodes.qos import EVENTS, LATEST
 from vla_runtime.nodes.robot_file import Robot
@@ -57,10 +57,10 @@ class WatchdogNode(ControlNode):
         self.core = self.traced(core, WATCHDOG_CALLS, watchdog_note, **start)
         self._applied = self.settings
         self._joints = JointMap(robot.limits.joint_names)
-        self._planned = self.listen(JointTrajectory, "planned_trajectory", LATEST)
-        self._teleop = self.listen(JointTrajectory, "teleop_trajectory", LATEST)
-        self._requests = self.listen(JointTrajectory, "plan_request", EVENTS)
-        self._answers = self.listen(JointTrajectory, "action_chunk", EVENTS)
+        self._planned = self.listen(JointTrajectory, "planned_trajectory", LATEST, raw=True)
+        self._teleop = self.listen(JointTrajectory, "teleop_trajectory", LATEST, raw=True)
+        self._requests = self.listen(JointTrajectory, "plan_request", EVENTS, raw=True)
+        self._answers = self.listen(JointTrajectory, "action_chunk", EVENTS, raw=True)
         self._heartbeats = self.listen(Header, "heartbeat", EVENTS)
         immediate = self.parameters["node"].stamp_mode == "immediate"
         self.output = CommandOutput(self, robot, self.settings.period_s, immediate=immediate)
@@ -72,9 +72,6 @@ class WatchdogNode(ControlNode):
 
     def teardown(self) -> None:
         """Give everything back."""
-        if getattr(self, "output", None) is not None:
-            self.output.destroy()
-            self.output = None
         super().teardown()
         self.core = None
 
@@ -98,10 +95,11 @@ class WatchdogNode(ControlNode):
         if self.settings is not self._applied:
             self._applied = self.settings
             core.retune(self._applied)
-        for at, message in self._requests.take():
-            core.saw_request(at, message.header.frame_id)
-        for at, message in self._answers.take():
-            core.saw_answer(at, message.header.frame_id, self.stamps.to_steady(stamp_ns(message.header.stamp)))
+        for at, data in self._requests.take():
+            core.saw_request(at, read_header(data).frame_id)
+        for at, data in self._answers.take():
+            header = read_header(data)
+            core.saw_answer(at, header.frame_id, self.stamps.to_steady(stamp_ns(header.stamp)))
         for at, message in self._heartbeats.take():
             core.saw_heartbeat(at, message.frame_id)
         teleop = self._read(self._teleop)
