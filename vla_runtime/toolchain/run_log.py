@@ -12,6 +12,7 @@ from rosbags.highlevel import AnyReader
 from rosbags.typesys import Stores, get_typestore
 
 from vla_runtime.errors import UserError
+from vla_runtime.toolchain.damaged import UNREADABLE
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def read_run(bag: Path, images_every_s: float | None = 1.0) -> RunLog:
                         continue
                     last_image[connection.topic] = received
                 _take(run, connection.topic, received, reader.deserialize(raw, connection.msgtype))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, *UNREADABLE) as error:
         raise UserError(f"the bag '{bag}' cannot be read: {error}") from error
     return run
 

@@ -24,6 +24,7 @@ from vla_runtime.control.watchdog import Watchdog
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.trace import EXECUTOR_CALLS, FORMAT, SAME, WATCHDOG_CALLS, digest, revive
+from vla_runtime.toolchain.damaged import UNREADABLE
 
 TYPES = {
     kind.__name__: kind for kind in (ActionChunk, ExecutorSettings, JointSample, Limits, Trajectory, WatchdogSettings)
@@ -75,7 +76,7 @@ def read_traces(bag: Path) -> Traces:
     try:
         with AnyReader([bag], default_typestore=get_typestore(Stores.ROS2_KILTED)) as reader:
             return sort_records(_records(reader))
-    except (OSError, json.JSONDecodeError) as error:
+    except (OSError, json.JSONDecodeError, *UNREADABLE) as error:
         raise UserError(f"the bag '{bag}' cannot be read: {error}") from error
 
 

@@ -14,6 +14,7 @@ from rosbags.typesys import Stores, get_typestore
 from vla_runtime.control.limits import Limits, LimitsError
 from vla_runtime.errors import UserError
 from vla_runtime.paths import share
+from vla_runtime.toolchain.damaged import UNREADABLE
 from vla_runtime.toolchain.replay.bagmap import BagMap
 
 MARGIN = 0.1
@@ -86,7 +87,7 @@ def read_recording(bag: Path, mapping: BagMap) -> Recording:
             for connection, received_ns, raw in reader.messages(connections=connections):
                 heard[connection.topic].append((received_ns, reader.deserialize(raw, connection.msgtype)))
             start_ns, duration = reader.start_time, reader.duration * 1e-9
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, *UNREADABLE) as error:
         raise UserError(f"the bag '{bag}' cannot be read: {error}") from error
 
     def seconds(received_ns: int, message) -> float:

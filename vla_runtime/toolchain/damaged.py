@@ -1,0 +1,8 @@
+"""What reading a damaged bag raises: a recorder that was killed, a disk that was full, a file that was lost."""
+
+from rosbags.highlevel import AnyReaderError
+from rosbags.rosbag2 import ReaderError
+from ruamel.yaml.error import YAMLError
+
+UNREADABLE: tuple[type[Exception], ...] = (AnyReaderError, ReaderError, YAMLError)
+"""Beside OSError and ValueError; none of them is a bug of ours."""
