@@ -7,7 +7,10 @@ PIP := $(BIN)/pip --disable-pip-version-check -q
 # Off-screen rendering for the simulator's cameras (Mesa's software renderer is enough).
 GL_PACKAGES := libegl1 libgl1-mesa-dri libgl1
 
-.PHONY: help setup demo test lint system-libraries setup-export setup-peers test-peers train-demo clean
+# BLAS and OpenMP threads that fight over two cores make some tests ten times slower.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMP_WAIT_POLICY=passive
+
+.PHONY: help setup demo test lint system-libraries setup-export setup-tensorrt setup-peers test-peers train-demo clean
 
 help:
 	@echo "make demo [FAULT=slow|hang|kill|nan|stale_camera|dead_executor]   simulated robot, real nodes, a report"
@@ -35,7 +38,7 @@ demo: setup
 	$(BIN)/vla demo $(if $(FAULT),--fault $(FAULT)) $(DEMO_ARGS)
 
 test: setup lint
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -51,6 +54,13 @@ setup-export: .venv-export/.ready
 
 train-demo: setup-export system-libraries
 	.venv-export/bin/vla train-demo --out bundles/demo --seed 0
+
+# TensorRT-RTX parses and builds without a GPU; the build test looks for this environment and skips without it.
+setup-tensorrt: .venv-trt/.ready
+.venv-trt/.ready: requirements/tensorrt-rtx.txt
+	$(PYTHON) -m venv .venv-trt
+	.venv-trt/bin/pip --disable-pip-version-check -q install -r requirements/tensorrt-rtx.txt
+	touch $@
 
 # The peers' own environment (LeRobot): independent oracles, never a dependency.
 setup-peers: .venv-peers/.ready
