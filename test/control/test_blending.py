@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vla_runtime.control.blending import Fade, PlanStack, fade_durations
+from vla_runtime.control.blending import Fade, PlanStack, fade_duration
 from vla_runtime.control.resample import Grid, resample
 
 GRID = Grid(0.0, 0.02)
@@ -98,7 +98,7 @@ def test_fades_keep_their_acceleration(seed):
     rng = np.random.default_rng(seed)
     offset, rate = rng.normal(size=3) * 0.3, rng.normal(size=3)
     most = rng.uniform(1.0, 10.0, 3)
-    durations = fade_durations(offset, rate, np.full(3, 0.1), most, np.full(3, 2.0))
+    durations = np.array([fade_duration(*joint, 0.1, m, 2.0) for *joint, m in zip(offset, rate, most)])
     for j in range(3):
         fade = Fade(0.0, offset[j : j + 1], rate[j : j + 1], durations[j : j + 1])
         t = np.linspace(0.0, durations[j], 1001)
@@ -107,9 +107,7 @@ def test_fades_keep_their_acceleration(seed):
 
 
 def test_a_small_offset_fades_in_the_time_that_was_asked_for():
-    assert fade_durations(
-        np.array([0.01]), np.zeros(1), np.full(1, 0.3), np.full(1, 5.0), np.full(1, 2.0)
-    ) == pytest.approx(0.3)
+    assert fade_duration(0.01, 0.0, 0.3, 5.0, 2.0) == pytest.approx(0.3)
 
 
 @given(st.integers(0, 10000), st.floats(0.05, 1.0))
@@ -117,7 +115,7 @@ def test_an_offset_that_shrinks_already_does_not_overshoot(seed, seconds):
     rng = np.random.default_rng(seed)
     offset = rng.uniform(0.01, 0.3, 3)
     rate = -rng.uniform(0.0, 1.0, 3) * np.sqrt(1.4 * 5.0 * offset)  # slow enough to be stopped at 5 rad/s^2
-    durations = fade_durations(offset, rate, np.full(3, seconds), np.full(3, 5.0), np.full(3, 9.0))
+    durations = np.array([fade_duration(*joint, seconds, 5.0, 9.0) for joint in zip(offset, rate)])
     fade = Fade(0.0, offset, rate, durations)
     added, _ = fade.at(np.linspace(0.0, durations.max(), 1001))
     assert added.min() >= -1e-9

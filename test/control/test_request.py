@@ -76,6 +76,17 @@ def test_nothing_is_invented_where_nothing_is_known():
     assert len(times) == len(positions) == 0
 
 
+def test_history_keeps_what_it_should_however_long_it_runs():
+    past = History(0.2, PERIOD)
+    for k in range(200):
+        past.add(k * PERIOD, np.array([k, -k]))
+        times, positions = past.arrays()
+        assert len(times) == min(k + 1, 12)
+        assert times[-1] == k * PERIOD
+        assert (np.diff(times) > 0).all()
+        assert (positions[:, 0] == np.round(times / PERIOD)).all()
+
+
 def test_history_is_interpolated_bounded_and_starts_anew_when_time_runs_back():
     past = history(0.2)
     assert past.at(NOW - 0.05) == pytest.approx(line([NOW - 0.05])[0])
@@ -84,6 +95,6 @@ def test_history_is_interpolated_bounded_and_starts_anew_when_time_runs_back():
     assert past.at(NOW + 0.001) is None
     assert len(past.arrays()[0]) == 12
     past.add(3.0, np.zeros(2))
-    assert past.arrays()[0] == [3.0]
+    assert past.arrays()[0].tolist() == [3.0]
     past.clear()
     assert past.at(3.0) is None

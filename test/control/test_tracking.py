@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vla_runtime.control.tracking import Tracker
+from vla_runtime.control.brake import stopping_distance
+from vla_runtime.control.tracking import Tracker, direction
 
 PERIOD = 0.02
 NEVER = np.full(2, np.inf)
@@ -13,7 +14,7 @@ TIGHT = 1e-6
 def follow(limits, plan_p, plan_v, position, velocity, reach=None, forward=NEVER, times=None):
     times = PERIOD * np.arange(len(plan_p)) if times is None else times
     tracker = Tracker(limits, PERIOD)
-    survey = tracker.survey(times, plan_p, plan_v, plan_v, forward)
+    survey = tracker.survey(times, plan_p, plan_v, direction(plan_v, forward))
     reach = limits.acceleration if reach is None else reach
     course = tracker.follow(np.asarray(position, float), np.asarray(velocity, float), survey, 0, len(plan_p) - 1, reach)
     return course, survey, tracker
@@ -77,7 +78,7 @@ def test_where_it_may_not_go_back_it_waits(make_limits):
     v = np.full((rows, 2), 0.3)
     course, _, _ = follow(make_limits(), p, v, [0.06, 0.06], [0.3, 0.3], forward=np.array([0.02, np.inf]))
     assert np.diff(course.positions[:, 0]).min() >= 0.0
-    assert course.velocities[:, 0].min() >= 0.0
+    assert course.velocities[:, 0].min() >= -1e-12
     assert np.diff(course.positions[:, 1]).min() < -1e-3  # the other may
     assert course.on_plan
 
@@ -142,17 +143,24 @@ def test_steps_that_break_a_limit_are_not_free(make_limits):
         (np.array([[0.0, 0.0], [0.03, 0.0]]), np.full((2, 2), [1.5, 0.0])),  # too fast
         (np.array([[0.0, 0.0], [0.01, 0.0]]), np.array([[0.0, 0.0], [1.0, 0.0]])),  # too strong
     ):
-        survey = Tracker(limits, PERIOD).survey(np.array([0.0, PERIOD]), p, v, v, NEVER)
+        survey = Tracker(limits, PERIOD).survey(np.array([0.0, PERIOD]), p, v, np.zeros((1, 2)))
         assert survey.free.tolist() == [[False, True]]
 
 
-def test_patched_rows_are_those_of_the_other(make_limits):
-    limits = make_limits()
-    p, v = wave(20)
-    tracker = Tracker(limits, PERIOD)
-    survey = tracker.survey(PERIOD * np.arange(20), p, v, v, NEVER)
-    other = tracker.survey(PERIOD * np.arange(6), p[5:11] + 1.0, v[5:11], v[5:11], NEVER)
-    patched = survey.patched(5, other.since(1))
-    assert (patched.positions[5:10] == p[6:11] + 1.0).all()
-    assert (patched.positions[10:] == p[10:]).all()
-    assert (survey.positions == p).all()
+def test_the_direction_of_a_plan():
+    v = np.array([[0.5, -0.5], [0.1, -0.01], [0.1, -0.5], [-0.1, -0.5]])
+    assert direction(v, np.array([0.05, 0.05])).tolist() == [[1, 0], [1, 0], [0, -1]]
+    assert not direction(v, NEVER).any()
+
+
+@given(st.integers(0, 2**31))
+def test_the_coarse_way_is_never_too_short(make_limits, seed):
+    rng = np.random.default_rng(seed)
+    limits = make_limits(acceleration=rng.uniform(1.0, 30.0), jerk=rng.uniform(20.0, 2000.0))
+    v, a = rng.uniform(-2.0, 2.0, (20, 2)), rng.uniform(-1.0, 1.0, (20, 2)) * limits.acceleration
+    coarse = Tracker(limits, PERIOD)._coarse_way(np.abs(v), np.abs(a))
+    for i in range(20):
+        for j in range(2):
+            for side in (1.0, -1.0):
+                way = stopping_distance(side * v[i, j], side * a[i, j], limits.acceleration[j], limits.jerk[j], PERIOD)
+                assert way <= coarse[i, j] + 1e-12

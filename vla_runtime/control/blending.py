@@ -17,6 +17,7 @@ Joints marked discrete are stepped to the newest plan at once in every mode, and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -79,7 +80,7 @@ class Fade:
     """What is added to a plan so that it begins at the command: an offset that goes to zero in ``duration`` (n,) s.
 
     The cubic from offset ``offset`` (n,) and its rate ``rate`` (n,) at ``start`` to zero and zero: the least squared
-    acceleration there is (and so of bounded acceleration: :func:`fade_durations`). A duration of 0 adds nothing.
+    acceleration there is (and so of bounded acceleration: :func:`fade_duration`). A duration of 0 adds nothing.
     Begun anew on the way, with the time that is left, it is the same curve. ``ends`` (n,), ``end``: steady seconds.
     """
 
@@ -88,34 +89,30 @@ class Fade:
         self._start = start
         self._duration = duration + ~fades
         self._offset = offset * fades
-        self._slope = rate * duration
+        self._rate = rate * fades
+        slope = self._rate * duration
+        self._bend = 2.0 * self._offset + slope
+        self._turn = (6.0 * self._offset + 3.0 * slope) / self._duration
         self.ends = start + duration
         self.end = float(self.ends.max())
 
     def at(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return what is added to positions and velocities (m, n) at steady ``times`` (m,)."""
-        u = np.minimum((times[:, None] - self._start) / self._duration, 1.0)
+        u = np.minimum((times - self._start)[:, None] / self._duration, 1.0)
         left = 1.0 - u
-        added = left * left * (self._offset * (1.0 + 2.0 * u) + self._slope * u)
-        rate = left * (self._slope * (1.0 - 3.0 * u) - 6.0 * self._offset * u) / self._duration
-        return added, rate
+        # (1-u)^2 (o (1 + 2u) + w T u), and its derivative by time.
+        return left * left * (self._offset + u * self._bend), left * (self._rate - u * self._turn)
 
 
-def fade_durations(
-    offset: np.ndarray, rate: np.ndarray, seconds: np.ndarray, acceleration: np.ndarray, speed: np.ndarray
-) -> np.ndarray:
-    """Return ``seconds`` (n,), or what the fade of an offset must take to keep these accelerations and speeds: (n,) s.
+def fade_duration(offset: float, rate: float, seconds: float, most: float, speed: float) -> float:
+    """Return ``seconds``, or what the fade of one joint's offset must take to keep an acceleration and a speed: s.
 
-    Shorter where the offset already shrinks so fast (rate w towards zero) that the cubic would overshoot: it does not
-    for T <= 3 e / w. The cubic's acceleration is largest at its ends, |6 e / T^2 + 4 w / T| and |6 e / T^2 + 2 w / T|;
-    its speed, for w = 0, is at most 1.5 e / T.
+    ``most``: the acceleration, ``speed``: the speed that the fade may add. Shorter where the offset already shrinks so
+    fast (rate w towards zero) that the cubic would overshoot: it does not for T <= 3 e / w. The cubic's acceleration is
+    largest at its ends, |6 e / T^2 + 4 w / T| and |6 e / T^2 + 2 w / T|; its speed, for w = 0, is at most 1.5 e / T.
     """
-    e, w = np.abs(offset), np.abs(rate)
-    wanted = np.maximum(seconds, 1.5 * e / speed)
-    root = 6.0 * acceleration * e
-    least = (2.0 * w + np.sqrt(4.0 * w * w + root)) / acceleration
-    shrinking = (offset * rate < 0.0) & (w * w < 0.25 * root)
-    if shrinking.any():
-        least = np.where(shrinking, (np.sqrt(w * w + root) - w) / acceleration, least)
-        wanted = np.where(shrinking, np.minimum(wanted, 3.0 * e / np.maximum(w, 1e-12)), wanted)
-    return np.maximum(wanted, least)
+    e, w, root = abs(offset), abs(rate), 6.0 * most * abs(offset)
+    wanted = max(seconds, 1.5 * e / speed)
+    if offset * rate < 0.0 and w * w < 0.25 * root:
+        return max(min(wanted, 3.0 * e / w), (math.sqrt(w * w + root) - w) / most)
+    return max(wanted, (2.0 * w + math.sqrt(4.0 * w * w + root)) / most)

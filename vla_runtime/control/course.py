@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vla_runtime.control.blending import Fade, PlanStack, fade_durations
+from vla_runtime.control.blending import Fade, PlanStack, fade_duration
 from vla_runtime.control.executor_settings import ExecutorSettings
 from vla_runtime.control.latency import Rolling
 from vla_runtime.control.limits import Limits
-from vla_runtime.control.resample import GridPlan, cubic_at
-from vla_runtime.control.tracking import Course, Survey, Tracker
+from vla_runtime.control.resample import GridPlan
+from vla_runtime.control.tracking import Course, Survey, Tracker, direction
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +32,15 @@ class Stretch:
         return self.course.positions[rows], self.course.velocities[rows]
 
 
+@dataclass(frozen=True, eq=False)
+class _Faded:
+    """Row 0 is the instant of the beginning, row 1 the grid point ``first``, the last one ``until``."""
+
+    first: int
+    until: int
+    survey: Survey
+
+
 class Navigator:
     """Keeps the plans that may be followed and the stretch that was planned last.
 
@@ -41,15 +50,16 @@ class Navigator:
 
     def __init__(self, settings: ExecutorSettings, limits: Limits):
         self._limits = limits
-        self._mixed = np.flatnonzero(~limits.discrete)
+        self._mixed = (~limits.discrete).tolist()
+        self._speed_list = limits.velocity.tolist()
         self._tracker = Tracker(limits, settings.period_s)
         self._stack = PlanStack(limits.discrete, False, 0.0, 1)
         self._stretch: Stretch | None = None
         self._plan: GridPlan | None = None  # what is followed, without a fade
         self._bare: Survey | None = None  # the same, looked at
-        self._faded: Survey | None = None  # with the fade
+        self._faded: _Faded | None = None  # its rows from where it was begun, with the fade
         self._fade: Fade | None = None
-        self._before: GridPlan | None = None  # what was followed, without a fade, when that fade began
+        self._change: np.ndarray | None = None  # from the plan before to this one, when it was taken
         self._taking_over = False
         self.seams = Rolling(500)
         self.retune(settings)
@@ -68,21 +78,24 @@ class Navigator:
         at_once = self._limits.discrete | (settings.blend == "cut")
         self._forward = np.where(at_once, np.inf, settings.still_speed)
         self._reach = self._limits.acceleration * np.where(at_once, 1.0, settings.catch_up_ratio)
+        self._reach_list = self._reach.tolist()
         self._stretch = None
 
     def clear(self) -> None:
         """Forget the plans and the stretch."""
         self._stack.clear()
-        self._stretch = self._plan = self._bare = self._faded = self._fade = self._before = None
+        self._stretch = self._plan = self._bare = self._faded = self._fade = self._change = None
         self._taking_over = False
 
-    def take(self, plan: GridPlan) -> None:
+    def take(self, now: float, plan: GridPlan) -> None:
         """Let this plan take over at the next tick."""
+        old = self._plan
         self._stack.push(plan)
         self._plan = plan = self._stack.followed()
         times = plan.grid.period * np.arange(len(plan.positions))
-        v = plan.velocities
-        self._bare = self._faded = self._tracker.survey(times, plan.positions, v, v, self._forward)
+        ahead = direction(plan.velocities, self._forward)
+        self._bare = self._tracker.survey(times, plan.positions, plan.velocities, ahead)
+        self._change = plan.at(now)[0] - old.at(now)[0] if old is not None and old.end >= now else None
         self._taking_over = True
 
     def stretch(
@@ -103,61 +116,66 @@ class Navigator:
         return self._stretch
 
     def _begin(self, now, position, velocity, first: int, last: int, ours: bool) -> Stretch:
-        plan, row = self._plan, first - self._plan.first
-        anew = self._taking_over or not ours
-        source = self._bare if anew else self._faded
-        at = (now - plan.grid.origin) / plan.grid.period - plan.first
-        at_p, at_v = cubic_at(at, plan.grid.period, source.positions, source.velocities)
-        fade, until = None, last
-        if anew:
-            fade = self._fade = self._new_fade(now, position, at_p, velocity - at_v, ours)
-            self._faded, self._taking_over, self._before = self._bare, False, plan
-            if fade is not None:
-                until = min(max(last, plan.grid.at_or_after(fade.end)), plan.last)
+        """Plan anew from a state: fade from there to the plan, or go on with the fade that there is."""
+        plan, bare, row = self._plan, self._bare, first - self._plan.first
+        at_p, at_v = plan.at(now)
+        if self._taking_over or not ours:
+            self._fade = self._new_fade(now, position - at_p, velocity - at_v, ours)
+            self._taking_over = False
+        fade, until = self._fade, last
+        if fade is not None and fade.end > now:
+            until = min(max(last, plan.grid.at_or_after(fade.end)), plan.last)
         rows = slice(row, row + until - first + 1)
         times = np.concatenate(([now], plan.grid.origin + plan.grid.period * np.arange(first, until + 1)))
-        positions = np.concatenate((at_p[None, :], source.positions[rows]))
-        velocities = np.concatenate((at_v[None, :], source.velocities[rows]))
-        direction = velocities
-        if fade is not None:
+        positions = np.concatenate((at_p[None, :], bare.positions[rows]))
+        velocities = np.concatenate((at_v[None, :], bare.velocities[rows]))
+        if fade is not None and fade.end > now:
             added, rate = fade.at(times)
-            positions, velocities = positions + added, velocities + rate
-        survey = self._tracker.survey(times, positions, velocities, direction, self._forward)
-        if fade is not None:
-            self._faded = self._bare.patched(row, survey.since(1))
-        return Stretch(first, self._tracker.follow(position, velocity, survey, 0, last - first + 1, self._reach))
+            positions += added
+            velocities += rate
+        # The step from now on is part of the plan's step to the row.
+        ahead = (
+            bare.ahead[row - 1 : rows.stop - 1]
+            if row
+            else np.vstack((np.zeros_like(at_p), bare.ahead[: rows.stop - 1]))
+        )
+        self._faded = _Faded(first, until, self._tracker.survey(times, positions, velocities, ahead))
+        course = self._tracker.follow(position, velocity, self._faded.survey, 0, last - first + 1, self._reach)
+        return Stretch(first, course)
 
-    def _new_fade(self, now, position, plan_p, rate, ours: bool) -> Fade | None:
-        offset = position - plan_p
+    def _new_fade(self, now: float, offset: np.ndarray, rate: np.ndarray, ours: bool) -> Fade | None:
+        offsets, rates = offset.tolist(), rate.tolist()
         if self._taking_over:
-            self.seams.add(float(np.abs(offset[self._mixed]).max(initial=0.0)))
+            self.seams.add(max((abs(o) for o, mixed in zip(offsets, self._mixed) if mixed), default=0.0))
         seconds = self._settings.takeover_s
         if seconds <= 0.0:
             return None
-        left = np.full(len(offset), seconds)
-        old = self._before
-        if ours and self._fade is not None and self._fade.end > now and old.end >= now:
+        left = [seconds] * len(offsets)
+        if ours and self._fade is not None and self._fade.end > now and self._change is not None:
             # An offset that fades already keeps its time; what is new between the plans takes the full time.
-            old_p = old.at(now)[0]
-            was, new = np.abs(position - old_p), np.abs(old_p - plan_p)
-            share = was / np.maximum(was + new, 1e-12)
-            rest = self._fade.ends - now
-            left += share * (np.minimum(rest, seconds) - seconds) * (rest > 0.0)
-        durations = fade_durations(offset, rate, left, self._reach, self._limits.velocity)
-        return Fade(now, offset, rate, durations * ~self._limits.discrete)
+            for j, (o, change, end) in enumerate(zip(offsets, self._change.tolist(), self._fade.ends.tolist())):
+                was, rest = abs(o + change), end - now
+                if 0.0 < rest < seconds and was > 0.0:
+                    left[j] += was / (was + abs(change)) * (rest - seconds)
+        durations = [
+            fade_duration(*joint) if mixed else 0.0
+            for mixed, *joint in zip(self._mixed, offsets, rates, left, self._reach_list, self._speed_list)
+        ]
+        return Fade(now, offset, rate, np.array(durations))
 
     def _lengthen(self, old: Stretch, first: int, last: int) -> Stretch:
-        course, row = old.course, old.last - self._plan.first
-        more = self._tracker.follow(
-            course.positions[-1],
-            course.velocities[-1],
-            self._faded,
-            row,
-            row + last - old.last,
-            self._reach,
-            course.on_plan,
-        )
-        kept = first - old.first
-        positions = np.concatenate((course.positions[kept:], more.positions))
-        velocities = np.concatenate((course.velocities[kept:], more.velocities))
-        return Stretch(first, Course(positions, velocities, more.acceleration, more.on_plan))
+        course, kept = old.course, first - old.first
+        positions, velocities = [course.positions[kept:]], [course.velocities[kept:]]
+        at = old.last
+        while at < last:
+            survey, row, to = self._bare, at - self._plan.first, last
+            if at < self._faded.until:
+                survey, row, to = self._faded.survey, 1 + at - self._faded.first, min(last, self._faded.until)
+            course = self._tracker.follow(
+                course.positions[-1], course.velocities[-1], survey, row, row + to - at, self._reach, course.on_plan
+            )
+            positions.append(course.positions)
+            velocities.append(course.velocities)
+            at = to
+        whole = Course(np.concatenate(positions), np.concatenate(velocities), course.acceleration, course.on_plan)
+        return Stretch(first, whole)

@@ -133,7 +133,7 @@ class Executor:
         plan = self._on_grid(now, chunk, result)
         if plan is None:
             return self._refuse(Refusal("elapsed", "the plan ends within the control period"))
-        self._navigator.take(plan)
+        self._navigator.take(now, plan)
         self._last_t0, self._dt = chunk.t0, chunk.dt
         self._counts["accepted"] += 1
         self._counts["waypoints_dropped"] += elapsed_steps(max(0.0, now - chunk.t0), chunk.dt)

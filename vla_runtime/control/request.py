@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,32 +34,47 @@ class History:
     """The last commands, one a tick."""
 
     def __init__(self, seconds: float, period_s: float):
-        self._points: deque[tuple[float, np.ndarray]] = deque(maxlen=max(2, math.ceil(seconds / period_s) + 2))
+        self._size = max(2, math.ceil(seconds / period_s) + 2)
+        self._count = 0  # rows of the arrays in use; twice as many as are kept, so that they rarely move
+        self._times = np.empty(2 * self._size)
+        self._positions = np.empty((0, 0))
 
     def add(self, t: float, position: np.ndarray) -> None:
         """Take in the command at steady time ``t``; times must increase, an earlier one starts anew."""
-        if self._points and t <= self._points[-1][0]:
-            self._points.clear()
-        self._points.append((t, position))
+        if len(self._positions) == 0:
+            self._positions = np.empty((2 * self._size, len(position)))
+        if self._count and t <= self._times[self._count - 1]:
+            self._count = 0
+        if self._count == len(self._times):
+            self._times[: self._size] = self._times[self._size :]
+            self._positions[: self._size] = self._positions[self._size :]
+            self._count = self._size
+        self._times[self._count], self._positions[self._count] = t, position
+        self._count += 1
 
     def clear(self) -> None:
         """Forget everything."""
-        self._points.clear()
+        self._count = 0
 
     def at(self, t: float) -> np.ndarray | None:
         """Return the command (n,) at steady time ``t``; None where it is not known."""
-        points = self._points
-        if not points or t > points[-1][0] or t < points[0][0]:
+        times, positions = self.arrays()
+        i = len(times) - 1
+        if i < 0 or t > times[i]:
             return None
-        for i in range(len(points) - 1, 0, -1):
-            (t0, p0), (t1, p1) = points[i - 1], points[i]
-            if t >= t0:
-                return p0 + (p1 - p0) * ((t - t0) / (t1 - t0))
-        return points[0][1]
+        while i >= 0 and times[i] > t:  # what is asked for is nearly always among the last
+            i -= 1
+        if i < 0:
+            return None
+        if i == len(times) - 1:
+            return positions[i].copy()
+        share = (t - times[i]) / (times[i + 1] - times[i])
+        return positions[i] + share * (positions[i + 1] - positions[i])
 
-    def arrays(self) -> tuple[list[float], list[np.ndarray]]:
-        """Return the times and the positions that are kept, oldest first."""
-        return [t for t, _ in self._points], [p for _, p in self._points]
+    def arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the times (k,) and the positions (k, n) that are kept, oldest first; valid until the next call."""
+        kept = slice(max(0, self._count - self._size), self._count)
+        return self._times[kept], self._positions[kept]
 
 
 def prefix(
@@ -73,26 +87,27 @@ def prefix(
     """
     if ahead is None:
         return np.zeros(0), np.zeros((0, 0))
-    times, points = history.arrays()
-    while times and times[-1] >= now - 1e-9:
-        times.pop(), points.pop()
+    times, positions = history.arrays()
+    past = int(np.searchsorted(times, now - 1e-9))
+    # A trajectory that began before now contributes what is still to come, from its value at now on.
     last = len(ahead.times) if plan is None or ahead.brake_from is None else ahead.brake_from + 1
     own = ahead.start + ahead.times[:last]
-    # A trajectory that began before now contributes what is still to come, from its value at now on.
-    coming = own > now + 1e-9
-    knots = [np.array(times), np.array([now]), own[coming]]
-    rows = [*([np.array(points)] if points else []), ahead.sample(now)[0][None, :], ahead.positions[:last][coming]]
+    coming = int(np.searchsorted(own, now + 1e-9))
+    knots, rows = [times[:past], [now], own[coming:]], [ahead.sample(now)[0][None, :], ahead.positions[coming:last]]
+    if past:
+        rows.insert(0, positions[:past])
     if plan is not None:
-        grid_times = plan.grid.origin + plan.grid.period * np.arange(plan.first, plan.last + 1)
-        later = grid_times > max(own[-1], now) + 1e-9
-        knots.append(grid_times[later])
-        rows.append(plan.positions[later])
+        later = plan.grid.at_or_after(max(float(own[-1]), now) + 1e-5) - plan.first
+        if 0 <= later < len(plan.positions):
+            knots.append(plan.grid.time(plan.first + later) + plan.grid.period * np.arange(len(plan.positions) - later))
+            rows.append(plan.positions[later:])
     t, p = np.concatenate(knots), np.concatenate(rows)
-    back = math.floor((now - max(t[0], now - history_s)) / dt + 1e-9)
-    on = math.floor((t[-1] - now) / dt + 1e-9)
-    asked = now + dt * np.arange(-back, on + 1)
-    i = np.clip(np.searchsorted(t, asked, side="right") - 1, 0, max(len(t) - 2, 0))
+    back = math.floor((now - max(float(t[0]), now - history_s)) / dt + 1e-9)
+    on = math.floor((float(t[-1]) - now) / dt + 1e-9)
+    asked = dt * np.arange(-back, on + 1)
     if len(t) == 1:
-        return asked - now, np.repeat(p, len(asked), axis=0)
-    share = np.clip((asked - t[i]) / (t[i + 1] - t[i]), 0.0, 1.0)[:, None]
-    return asked - now, p[i] + share * (p[i + 1] - p[i])
+        return asked, np.repeat(p, len(asked), axis=0)
+    at = np.interp(now + asked, t, np.arange(len(t)))  # fractional rows
+    i = np.minimum(at.astype(np.intp), len(t) - 2)
+    below = p[i]
+    return asked, below + (at - i)[:, None] * (p[i + 1] - below)

@@ -58,25 +58,16 @@ class GridPlan:
 
     def at(self, t: float) -> tuple[np.ndarray, np.ndarray]:
         """Position and velocity (n,), (n,) at steady time ``t``: the cubic between grid points, lines outside."""
-        return cubic_at(
-            (t - self.grid.origin) / self.grid.period - self.first, self.grid.period, self.positions, self.velocities
-        )
-
-
-def cubic_at(
-    row: float, period_s: float, positions: np.ndarray, velocities: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Position and velocity (n,), (n,) at a fractional ``row`` of points (m, n) a period apart; lines outside."""
-    i = min(max(math.floor(row), 0), len(positions) - 1)
-    h, u = period_s, row - i
-    p0, v0 = positions[i], velocities[i]
-    if u < 0.0 or i == len(positions) - 1:
-        return p0 + (u * h) * v0, v0.copy()
-    p1, v1 = positions[i + 1], velocities[i + 1]
-    jump = p1 - p0
-    a = 3.0 * jump - h * (2.0 * v0 + v1)
-    b = h * (v0 + v1) - 2.0 * jump
-    return p0 + u * (h * v0 + u * (a + u * b)), v0 + (u / h) * (2.0 * a + 3.0 * u * b)
+        s = (t - self.grid.origin) / self.grid.period - self.first
+        i = min(max(math.floor(s), 0), len(self.positions) - 1)
+        h, u = self.grid.period, s - i
+        p0, v0 = self.positions[i], self.velocities[i]
+        if u < 0.0 or i == len(self.positions) - 1:
+            return p0 + (u * h) * v0, v0.copy()
+        jump, v1 = self.positions[i + 1] - p0, h * self.velocities[i + 1]
+        v0 = h * v0
+        a, b = 3.0 * jump - 2.0 * v0 - v1, v0 + v1 - 2.0 * jump
+        return p0 + u * (v0 + u * (a + u * b)), (v0 + u * (2.0 * a + (3.0 * u) * b)) / h
 
 
 def smooth(positions: np.ndarray, dt: float, seconds: float, mixed: np.ndarray) -> np.ndarray:

@@ -58,26 +58,14 @@ class Survey:
     ahead: np.ndarray
     free: np.ndarray
 
-    def patched(self, row: int, other: Survey) -> Survey:
-        """Return a copy whose rows from ``row`` on, and the steps between them, are those of ``other``."""
-        rows, steps = slice(row, row + len(other.positions)), slice(row, row + len(other.steps))
-        copy = {}
-        for name in ("steps", "positions", "velocities", "feed_in", "feed_out", "ahead", "free"):
-            copy[name] = getattr(self, name).copy()
-            copy[name][rows if name in ("positions", "velocities") else steps] = getattr(other, name)
-        return Survey(**copy)
 
-    def since(self, row: int) -> Survey:
-        """Return the rows from ``row`` on."""
-        return Survey(
-            self.steps[row:],
-            self.positions[row:],
-            self.velocities[row:],
-            self.feed_in[row:],
-            self.feed_out[row:],
-            self.ahead[row:],
-            self.free[row:],
-        )
+def direction(velocities: np.ndarray, forward: np.ndarray) -> np.ndarray:
+    """Return which way a plan goes in each step, (m, n) for velocities (m+1, n): 1, -1, or 0 where it is slow or turns.
+
+    ``forward`` (n,): the speed above which it counts, at both ends of the step (inf: never).
+    """
+    d0, d1 = velocities[:-1], velocities[1:]
+    return (np.minimum(d0, d1) > forward) * 1.0 - (np.maximum(d0, d1) < -forward)
 
 
 class Tracker:
@@ -97,41 +85,30 @@ class Tracker:
             [stopping_distance(v, a, a, j, brake_step_s) for v, a, j in zip(self._fastest, self._most, self._jerk)]
         )
 
-    def survey(
-        self,
-        times: np.ndarray,
-        positions: np.ndarray,
-        velocities: np.ndarray,
-        direction: np.ndarray,
-        forward: np.ndarray,
-    ) -> Survey:
+    def survey(self, times: np.ndarray, positions: np.ndarray, velocities: np.ndarray, ahead: np.ndarray) -> Survey:
         """Look at a plan's steps before they are followed.
 
-        ``times`` (m+1,) s; ``positions``, ``velocities`` (m+1, n): what is followed, at these times; ``direction``
-        (m+1, n): velocities that say which way the plan itself goes (without what a blend adds): a joint does not move
-        against it where it is faster than ``forward`` (n,) (inf: never mind).
+        ``times`` (m+1,) s; ``positions``, ``velocities`` (m+1, n): what is followed, at these times; ``ahead`` (m, n):
+        1 or -1 where the joint must not move the other way during the step (:func:`direction`).
         """
         limits = self._limits
         h = (times[1:] - times[:-1])[:, None]
-        slope = (positions[1:] - positions[:-1]) / h
+        slope = (6.0 / h) * (positions[1:] - positions[:-1])
         v0, v1 = velocities[:-1], velocities[1:]
-        feed_in = (6.0 * slope - 4.0 * v0 - 2.0 * v1) / h
-        feed_out = (2.0 * v0 + 4.0 * v1 - 6.0 * slope) / h
+        twice = 2.0 * (v0 + v1)
+        feed_in, feed_out = (slope - twice - 2.0 * v0) / h, (twice + 2.0 * v1 - slope) / h
         bend = (0.125 * h) * np.abs(feed_out - feed_in)  # how far the velocity may leave its chord within a step
-        # Which way a joint must not leave during the step: the plan's own, where it is fast enough at both ends.
-        d0, d1 = direction[:-1], direction[1:]
-        ahead = np.sign(d0) * ((np.minimum(d0, d1) > forward) | (np.maximum(d0, d1) < -forward))
-        low, high = np.minimum(v0, v1) - bend, np.maximum(v0, v1) + bend
-        free = np.maximum(np.abs(feed_in), np.abs(feed_out)) <= limits.acceleration * _TOLERANCE
-        free &= np.maximum(high, -low) <= limits.velocity * _TOLERANCE
-        if (np.abs(v1) > self._easy).any():
+        speed, push = np.abs(velocities), np.abs(feed_out)
+        free = np.maximum(np.abs(feed_in), push) <= limits.acceleration * _TOLERANCE
+        free &= np.maximum(speed[:-1], speed[1:]) + bend <= limits.velocity * _TOLERANCE
+        if (speed[1:] > self._easy).any():
             # The stop leads the acceleration to zero first, and the speed still grows meanwhile.
-            easing = np.abs(feed_out) * (0.5 / limits.jerk * np.abs(feed_out) + 0.5 * self._brake_step)
+            easing = push * (0.5 / limits.jerk * push + 0.5 * self._brake_step)
             free &= np.sign(feed_out) * v1 + easing <= limits.velocity * _TOLERANCE
-        free &= np.minimum(ahead * low, ahead * high) >= 0.0
-        close = np.minimum(limits.upper - positions[1:], positions[1:] - limits.lower) < self._far
-        if close.any():
-            for i, j in np.argwhere(close).tolist():
+        free &= np.minimum(ahead * v0, ahead * v1) >= np.abs(ahead) * bend
+        room = np.minimum(limits.upper - positions[1:], positions[1:] - limits.lower)
+        if (room < self._far).any():
+            for i, j in np.argwhere(self._coarse_way(speed[1:], push) > room).tolist():
                 was, p = float(positions[i, j]), float(positions[i + 1, j])
                 if self._over(j, was, p, float(v1[i, j]), float(feed_out[i, j])):
                     free[i, j] = False
@@ -168,6 +145,13 @@ class Tracker:
                 )
                 arrived_all &= arrived
         return Course(positions, velocities, acceleration, arrived_all)
+
+    def _coarse_way(self, speed: np.ndarray, push: np.ndarray) -> np.ndarray:
+        """Bound the way of a stop, whichever way it goes: never less than :func:`stopping_distance`."""
+        most, jerk = self._limits.acceleration, self._limits.jerk
+        ease = push / jerk + self._brake_step
+        top = speed + 0.5 * push * ease
+        return ease * (speed + push * ease / 3.0) + top * (0.5 * (top / most + most / jerk) + 1.1 * self._brake_step)
 
     def _lead(
         self, j: int, p: float, v: float, plan: Survey, rows: slice, reach: float
