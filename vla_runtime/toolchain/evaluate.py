@@ -40,7 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_policy_arguments(parser: argparse.ArgumentParser) -> None:
     """Add what names a policy and the engine that runs it."""
-    parser.add_argument("--bundle", type=Path, default=share("bundles", "demo"), help="the policy (default: demo)")
+    parser.add_argument(
+        "--bundle",
+        type=Path,
+        default=share("bundles", "demo"),
+        help="the policy: a bundle's folder (default: the demo's)",
+    )
     parser.add_argument("--engine", default="auto", help="engine to run it on (default: auto)")
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of a stage (default: 1)")
     parser.add_argument("--allow-unproven", action="store_true", help="run an engine without a passing parity record")

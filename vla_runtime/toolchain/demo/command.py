@@ -35,7 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``vla demo``."""
     parser.add_argument("--episodes", type=_positive, default=3, metavar="N", help="how many episodes (default: 3)")
     parser.add_argument("--seed", type=int, default=0, help="draws scenes and instructions (default: 0)")
-    parser.add_argument("--bundle", type=Path, default=share("bundles", "demo"), help="the policy (default: demo)")
+    parser.add_argument(
+        "--bundle",
+        type=Path,
+        default=share("bundles", "demo"),
+        help="the policy: a bundle's folder (default: the demo's)",
+    )
     parser.add_argument("--fault", choices=["slow", "hang", "kill", "nan", "stale_camera", "dead_executor"],
                         help="let this happen in the first episode")  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="for bag, logs and report (default: out/<time>)")

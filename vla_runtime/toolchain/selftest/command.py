@@ -19,7 +19,10 @@ MARKS = {"ok": "[green]ok[/]", "warn": "[yellow]warn[/]", "fail": "[bold red]FAI
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments of ``vla selftest``."""
     parser.add_argument(
-        "--bundle", type=Path, default=share("bundles", "demo"), help="the policy to try (default: demo)"
+        "--bundle",
+        type=Path,
+        default=share("bundles", "demo"),
+        help="the policy to try: a bundle's folder (default: the demo's)",
     )
     parser.add_argument("--engine", default="auto", help="auto, onnxruntime, openvino, tensorrt, tensorrt_rtx")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
