@@ -110,8 +110,7 @@ def led(
     rows = max(int(np.searchsorted(trajectory.times, window_s + _NS, side="right")), 2)
     times = trajectory.times[:rows]
     ahead, speeds = trajectory.positions[:rows], trajectory.velocities[:rows]
-    never = np.full(len(limits), np.inf)
-    survey = tracker.survey(times, ahead, speeds, speeds, never)
+    survey = tracker.survey(times, ahead, speeds)
     way = tracker.follow(position, velocity, survey, 0, rows - 1, limits.acceleration)
     stop = brake(way.positions[-1], way.velocities[-1], way.acceleration, limits, step_s)
     velocities = np.concatenate((velocity[None], way.velocities, stop.velocities[1:]))

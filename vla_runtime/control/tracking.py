@@ -85,13 +85,17 @@ class Tracker:
             [stopping_distance(v, a, a, j, brake_step_s) for v, a, j in zip(self._fastest, self._most, self._jerk)]
         )
 
-    def survey(self, times: np.ndarray, positions: np.ndarray, velocities: np.ndarray, ahead: np.ndarray) -> Survey:
+    def survey(
+        self, times: np.ndarray, positions: np.ndarray, velocities: np.ndarray, ahead: np.ndarray | None = None
+    ) -> Survey:
         """Look at a plan's steps before they are followed.
 
         ``times`` (m+1,) s; ``positions``, ``velocities`` (m+1, n): what is followed, at these times; ``ahead`` (m, n):
-        1 or -1 where the joint must not move the other way during the step (:func:`direction`).
+        1 or -1 where the joint must not move the other way during the step (:func:`direction`); None: nowhere.
         """
         limits = self._limits
+        if ahead is None:
+            ahead = np.zeros((len(times) - 1, len(limits)))
         h = (times[1:] - times[:-1])[:, None]
         slope = (6.0 / h) * (positions[1:] - positions[:-1])
         v0, v1 = velocities[:-1], velocities[1:]
