@@ -239,7 +239,9 @@ def frozen_joints(world: ControlWorld, rng: np.random.Generator) -> float:
 
     def repeat(sample):
         nonlocal last
-        last = last or sample
+        if last is None:
+            last = sample
+            world.truth.joints_sent(world.now)
         return last
 
     return _turn(world, world, "joint_change", repeat, rng.uniform(0.05, 0.6))

@@ -17,6 +17,7 @@ from vla_runtime.sim.command_checker import CommandChecker, Violation
 
 PERIODS_ALLOWED = 2  # from a deadline to the fallback's first command
 _EPS_S = 1e-6
+_POLICY = (State.NOMINAL, State.COASTING)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,6 @@ class Truth:
         self.states: Counter[str] = Counter()  # ticks in each
         self.unfounded = 0  # fallbacks for which the world knows no reason
         self._armed = False
-        self._driver = "none"
         self._plan_id = self._status = ""
         self._joints_at = self._ready_at = self._planned_at = self._planned_surely_at = 0.0
         self._open: OrderedDict[str, float] = OrderedDict()
@@ -59,7 +59,7 @@ class Truth:
 
     def watchdog_started(self) -> None:
         """A new watchdog: it has to earn the arm anew, and remembers nothing."""
-        self._armed, self._driver = False, "none"
+        self._armed = False
         self.checker.forget()
         self._open.clear()
 
@@ -125,10 +125,10 @@ class Truth:
             self._armed = True
         jerk_limited = command.state in (State.HOLD, State.FAULT, State.FALLBACK)
         self.checker.check(now, trajectory, due, jerk_limited)
-        last_driver, self._driver = self._driver, command.in_command
+        change = command.transition
         if command.in_command == "policy":
             self._deadlines_kept(now, trajectory)
-        elif last_driver == "policy" and command.state is State.FALLBACK:
+        elif change is not None and change.target is State.FALLBACK and change.source in _POLICY:
             self._switched(now, self._plan_id)
         self._plan_id = trajectory.plan_id if trajectory is not None else ""
 
