@@ -16,7 +16,7 @@ WORKDIR /src
 COPY docker/constraints-py312.txt docker/
 RUN python3 -m venv --system-site-packages /opt/venv \
  && /opt/venv/bin/pip install --no-cache-dir -c docker/constraints-py312.txt \
-      numpy scipy ruckig pydantic PyYAML pillow tokenizers onnxruntime onnx rich matplotlib rosbags mujoco setuptools
+      numpy scipy ruckig pydantic PyYAML pillow tokenizers onnxruntime onnx safetensors rich matplotlib rosbags mujoco setuptools
 COPY package.xml setup.py setup.cfg pyproject.toml README.md ./
 COPY resource resource
 COPY launch launch

@@ -42,7 +42,7 @@ COPY docker/${CONSTRAINTS} docker/
 # The environment sees the system's packages: rclpy of the distro and the TensorRT bindings of JetPack are there.
 RUN python3 -m venv --system-site-packages /opt/venv \
  && /opt/venv/bin/pip install --no-cache-dir -c "docker/${CONSTRAINTS}" \
-      numpy scipy ruckig pydantic PyYAML pillow tokenizers onnxruntime onnx rich matplotlib rosbags "${CUPY}" setuptools
+      numpy scipy ruckig pydantic PyYAML pillow tokenizers onnxruntime onnx safetensors rich matplotlib rosbags "${CUPY}" setuptools
 COPY package.xml setup.py setup.cfg pyproject.toml README.md ./
 COPY resource resource
 COPY launch launch
