@@ -118,7 +118,8 @@ def test_from_pictures_to_chunks(spawn, ros, bundle):
     labels = [dim.label for dim in latencies[0][1].layout.dim]
     assert {"vision", "backbone", "action", "total"} <= set(labels)
 
-    committed = [[0.01 * i] * len(JOINTS) for i in range(5)]
+    # Long enough that the observation may be some frames younger than the request, on a busy machine.
+    committed = [[0.01 * i] * len(JOINTS) for i in range(12)]
     bench.ask(2, committed)
     repeated = np.array([p.positions for p in bench.answer(2).points])
     steps = np.diff(repeated[:4], axis=0)
@@ -140,13 +141,20 @@ def test_a_slow_camera_is_waited_for_and_a_dead_one_gives_no_answer(spawn, ros, 
     first = bench.answer(1)
     bench.running = {"front"}
     time.sleep(0.2)  # what was on the way has arrived
-    bench.ask(2)
-    bench.ask(3)
-    ros.wait(lambda: bench.status("inputs") is not None and bench.status("inputs").level != b"\x00", 10.0, "a word")
+
+    def complains():
+        return bench.status("inputs") is not None and bench.status("inputs").level != b"\x00"
+
+    for n in range(2, 30):  # a picture that was still on the way may serve the first of them
+        bench.ask(n)
+        time.sleep(0.4)
+        if complains():
+            break
+    assert complains(), "nothing was said about the dead camera"
     assert "wrist" in bench.status("inputs").message
     bench.running = {"front", "wrist"}
-    bench.ask(4)
-    later = bench.answer(4)
+    bench.ask(40)
+    later = bench.answer(40)
     stamps = {stamp_ns(m.header.stamp) for _, m in bench.chunks}
     assert len(stamps) == len(bench.chunks), "no observation is used twice"
     assert stamp_ns(later.header.stamp) > stamp_ns(first.header.stamp)
