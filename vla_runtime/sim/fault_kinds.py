@@ -239,9 +239,7 @@ def frozen_joints(world: ControlWorld, rng: np.random.Generator) -> float:
 
     def repeat(sample):
         nonlocal last
-        if last is None:
-            last = sample
-            world.truth.joints_sent(world.now)
+        last = last or sample
         return last
 
     return _turn(world, world, "joint_change", repeat, rng.uniform(0.05, 0.6))
