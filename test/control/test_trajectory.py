@@ -23,7 +23,7 @@ def test_it_is_the_cubic_of_positions_and_velocities(seed, share):
     position, velocity = trajectory.sample(100.0 + s)
     assert position == pytest.approx(spline(s), abs=1e-8)
     assert velocity == pytest.approx(spline(s, 1), abs=1e-6)
-    if s < trajectory.times[-1]:
+    if 100.0 + s < trajectory.end - 1e-9:  # at the end itself it is zero
         assert trajectory.acceleration(100.0 + s) == pytest.approx(spline(s, 2), rel=1e-4, abs=1e-3)
 
 
