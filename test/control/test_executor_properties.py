@@ -94,6 +94,11 @@ class Histories(RuleBasedStateMachine):
     def stall(self, missed):
         self.tick(PERIOD * missed + self.rng.uniform(0.0, PERIOD))
 
+    @rule(seconds=st.floats(0.0005, 0.07))
+    def wait(self, seconds):
+        """Time passes before something arrives; with more than a period, a tick was missed."""
+        self.now += seconds
+
     def tick(self, passed):
         self.now += passed
         before = self.command

@@ -34,9 +34,12 @@ class Stretch:
 
 @dataclass(frozen=True, eq=False)
 class _Faded:
-    """Row 0 is the instant of the beginning, row 1 the grid point ``first``, the last one ``until``."""
+    """The plan's rows with the fade: row i belongs to the grid point ``origin + i``, up to the point ``until``.
 
-    first: int
+    Where planning began between two grid points, row 0 is that instant.
+    """
+
+    origin: int
     until: int
     survey: Survey
 
@@ -44,8 +47,10 @@ class _Faded:
 class Navigator:
     """Keeps the plans that may be followed and the stretch that was planned last.
 
-    What was planned stands: a tick adds the grid points that come into its window, and begins anew only when another
-    plan takes over or when the arm was driven by someone else.
+    What was planned stands: a tick adds the grid points that come into its window. A new plan takes over from the grid
+    point at which the next message goes on, and that is worked out when the plan arrives, so that a tick has little to
+    do. Only where the arm was driven by someone else, or a tick did not come in time, is a stretch begun anew in the
+    tick.
     """
 
     def __init__(self, settings: ExecutorSettings, limits: Limits):
@@ -57,10 +62,11 @@ class Navigator:
         self._stretch: Stretch | None = None
         self._plan: GridPlan | None = None  # what is followed, without a fade
         self._bare: Survey | None = None  # the same, looked at
-        self._faded: _Faded | None = None  # its rows from where it was begun, with the fade
+        self._faded: _Faded | None = None
         self._fade: Fade | None = None
-        self._change: np.ndarray | None = None  # from the plan before to this one, when it was taken
+        self._change: np.ndarray | None = None  # from the plan before to this one, where it takes over
         self._taking_over = False
+        self._joint: int | None = None  # the grid point at which a plan takes over of which no tick has spoken yet
         self.seams = Rolling(500)
         self.retune(settings)
 
@@ -84,19 +90,29 @@ class Navigator:
     def clear(self) -> None:
         """Forget the plans and the stretch."""
         self._stack.clear()
-        self._stretch = self._plan = self._bare = self._faded = self._fade = self._change = None
+        self._stretch = self._plan = self._bare = self._faded = self._fade = self._change = self._joint = None
         self._taking_over = False
 
-    def take(self, now: float, plan: GridPlan) -> None:
-        """Let this plan take over at the next tick."""
+    def take(self, plan: GridPlan, first: int, ours: bool) -> None:
+        """Let this plan take over from the grid point ``first`` on: the one at which the next message goes on.
+
+        ``ours``: the arm is being driven by what was said last.
+        """
         old = self._plan
         self._stack.push(plan)
         self._plan = plan = self._stack.followed()
         times = plan.grid.period * np.arange(len(plan.positions))
         ahead = direction(plan.velocities, self._forward)
         self._bare = self._tracker.survey(times, plan.positions, plan.velocities, ahead)
-        self._change = plan.at(now)[0] - old.at(now)[0] if old is not None and old.end >= now else None
+        self._change = None
+        if old is not None and old.first <= first <= old.last and plan.first <= first <= plan.last:
+            self._change = plan.positions[first - plan.first] - old.positions[first - old.first]
         self._taking_over = True
+        stretch = self._stretch
+        if self._joint not in (None, first):
+            return  # the joint of a plan before this one was missed: the tick begins anew
+        if ours and stretch is not None and stretch.first <= first <= stretch.last and plan.first <= first < plan.last:
+            self._splice(stretch, first)
 
     def stretch(
         self, now: float, position: np.ndarray, velocity: np.ndarray, first: int, last: int, ours: bool
@@ -107,6 +123,9 @@ class Navigator:
         last tick, so that the last stretch leads there.
         """
         old = self._stretch
+        if self._joint is not None and first > self._joint:
+            self._taking_over = True  # the tick came too late: the arm went on past the joint on the plan before
+        self._joint = None
         # Where a grid point is too near to be sent, the curve between the others is another one.
         stands = ours and old is not None and not self._taking_over and first == self._plan.grid.at_or_after(now)
         if not stands or not old.first <= first <= old.last <= last:
@@ -114,6 +133,27 @@ class Navigator:
         elif old.last < last:
             self._stretch = self._lengthen(old, first, last)
         return self._stretch
+
+    def _splice(self, stretch: Stretch, first: int) -> None:
+        """Let the plan take over at a grid point of the stretch; what is before stays."""
+        plan, bare, row = self._plan, self._bare, first - self._plan.first
+        position, velocity = (rows[0] for rows in stretch.rows(first, first))
+        fade = self._new_fade(
+            plan.grid.time(first), position - bare.positions[row], velocity - bare.velocities[row], True
+        )
+        last = min(stretch.last, plan.last) if stretch.last > first else first + 1
+        until = last if fade is None else min(max(last, plan.grid.at_or_after(fade.end)), plan.last)
+        survey = bare.rows(row, row + until - first)
+        if fade is not None:
+            times = plan.grid.origin + plan.grid.period * np.arange(first, until + 1)
+            added, rate = fade.at(times)
+            survey = self._tracker.survey(times, survey.positions + added, survey.velocities + rate, survey.ahead)
+        self._fade, self._faded = fade, _Faded(first, until, survey)
+        course = self._tracker.follow(position, velocity, survey, 0, last - first, self._reach)
+        before, speeds = stretch.rows(stretch.first, first)
+        positions, velocities = np.concatenate((before, course.positions)), np.concatenate((speeds, course.velocities))
+        self._stretch = Stretch(stretch.first, Course(positions, velocities, course.acceleration, course.on_plan))
+        self._taking_over, self._joint = False, first
 
     def _begin(self, now, position, velocity, first: int, last: int, ours: bool) -> Stretch:
         """Plan anew from a state: fade from there to the plan, or go on with the fade that there is."""
@@ -139,7 +179,7 @@ class Navigator:
             if row
             else np.vstack((np.zeros_like(at_p), bare.ahead[: rows.stop - 1]))
         )
-        self._faded = _Faded(first, until, self._tracker.survey(times, positions, velocities, ahead))
+        self._faded = _Faded(first - 1, until, self._tracker.survey(times, positions, velocities, ahead))
         course = self._tracker.follow(position, velocity, self._faded.survey, 0, last - first + 1, self._reach)
         return Stretch(first, course)
 
@@ -170,7 +210,7 @@ class Navigator:
         while at < last:
             survey, row, to = self._bare, at - self._plan.first, last
             if at < self._faded.until:
-                survey, row, to = self._faded.survey, 1 + at - self._faded.first, min(last, self._faded.until)
+                survey, row, to = self._faded.survey, at - self._faded.origin, min(last, self._faded.until)
             course = self._tracker.follow(
                 course.positions[-1], course.velocities[-1], survey, row, row + to - at, self._reach, course.on_plan
             )

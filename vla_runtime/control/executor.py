@@ -62,6 +62,7 @@ class Executor:
         )
         self._history = History(max(settings.prefix_history_s, 0.5), settings.period_s)
         self._grid: Grid | None = None
+        self._last_tick = -math.inf
         self._navigator = Navigator(settings, limits)
         self._last: Trajectory | None = None  # what was said last
         self._driving: Trajectory | None = None  # what the arm was following at the last tick
@@ -133,7 +134,10 @@ class Executor:
         plan = self._on_grid(now, chunk, result)
         if plan is None:
             return self._refuse(Refusal("elapsed", "the plan ends within the control period"))
-        self._navigator.take(now, plan)
+        # The grid point at which the next tick's message goes on, if that tick comes in time.
+        next_tick = max(now, self._last_tick + self.settings.period_s)
+        first = plan.grid.at_or_after(next_tick + MIN_SPACING_S)
+        self._navigator.take(plan, first, self._driving is not None and self._driving is self._last)
         self._last_t0, self._dt = chunk.t0, chunk.dt
         self._counts["accepted"] += 1
         self._counts["waypoints_dropped"] += elapsed_steps(max(0.0, now - chunk.t0), chunk.dt)
@@ -171,6 +175,7 @@ class Executor:
         is no command yet.
         """
         self._counts["ticks"] += 1
+        self._last_tick = now
         self._grid_at(now)
         if joints is not None and not math.isfinite(joints.position.sum()):
             joints = None

@@ -58,6 +58,19 @@ class Survey:
     ahead: np.ndarray
     free: np.ndarray
 
+    def rows(self, first: int, last: int) -> Survey:
+        """Return the rows ``first`` ... ``last`` and the steps between them."""
+        rows, steps = slice(first, last + 1), slice(first, last)
+        return Survey(
+            self.steps[steps],
+            self.positions[rows],
+            self.velocities[rows],
+            self.feed_in[steps],
+            self.feed_out[steps],
+            self.ahead[steps],
+            self.free[steps],
+        )
+
 
 def direction(velocities: np.ndarray, forward: np.ndarray) -> np.ndarray:
     """Return which way a plan goes in each step, (m, n) for velocities (m+1, n): 1, -1, or 0 where it is slow or turns.
