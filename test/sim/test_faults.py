@@ -58,7 +58,7 @@ def test_each_kind_by_itself(name):
 BROKEN = {
     "deaf to silent streams": (Silences, "stream", lambda self, now: None, ["executor_death"], "deadline"),
     "deaf to the policy": (Silences, "policy_gone", lambda self, now: None, ["crash"], "deadline"),
-    "no limits": (Gate, "limits_kept", lambda self, trajectory: None, ["stream_fast"], "acceleration"),
+    "no limits": (Gate, "verdict", lambda self, _: (None, np.zeros(6, bool)), ["stream_fast"], "acceleration"),
 }
 
 
@@ -75,8 +75,8 @@ def test_a_command_that_is_late_in_time_is_found_out(monkeypatch):
     """Were the whole plan driven a period late, the arm would not be where the path is now."""
     original = ControlWorld._planned_arrives
 
-    def delayed(self, planned):
-        original(self, replace(planned, start=planned.start + 0.06))
+    def delayed(self, planned, sent):
+        original(self, replace(planned, start=planned.start + 0.06), sent)
 
     monkeypatch.setattr(ControlWorld, "_planned_arrives", delayed)
     campaign = Campaign(LIMITS, seed=2, kinds=["duplicate"]).run(3)

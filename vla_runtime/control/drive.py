@@ -13,7 +13,7 @@ from vla_runtime.control.fallback import FallbackPlanner, Situation
 from vla_runtime.control.gate import Gate, GateRefusal
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.motion import MotionError, MotionState, move
-from vla_runtime.control.reissue import joined, led, rebased, windowed
+from vla_runtime.control.reissue import joined, led, mixed, rebased, windowed
 from vla_runtime.control.tracking import Tracker
 from vla_runtime.control.trajectory import JointSample, Trajectory
 from vla_runtime.control.watchdog_settings import WatchdogSettings
@@ -90,19 +90,16 @@ class Drive:
         position, velocity = self.shadow.sample(now)
         settings = self.settings
         fitted = joined(left, position, velocity, settings.seam_s)
-        refusal = self.gate.limits_kept(fitted)
+        refusal, over = self.gate.verdict(fitted)
         if refusal is None or fitted is left:
             return refusal or fitted
         # The rest of the message must be sound by itself; only the way onto it may be what the limits forbid.
         refusal = self.gate.limits_kept(left)
         if refusal is not None:
             return refusal
-        fitted = rebased(self._led(left, position, velocity), now)
+        target = mixed(fitted, left, over)
+        fitted = led(target, position, velocity, settings.window_s, self.limits, self._tracker, settings.period_s)
         return self.gate.limits_kept(fitted) or fitted
-
-    def _led(self, trajectory: Trajectory, position: np.ndarray, velocity: np.ndarray) -> Trajectory:
-        settings = self.settings
-        return led(trajectory, position, velocity, settings.window_s, self.limits, self._tracker, settings.period_s)
 
     def follow(self, trajectory: Trajectory, planner: str = "") -> None:
         """Command ``trajectory``, whole, until something else is given."""

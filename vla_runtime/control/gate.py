@@ -68,37 +68,47 @@ class Gate:
 
         A command may begin outside the position limits (an arm parked beyond a soft limit), but go no further out.
         """
-        q, v = trajectory.positions, trajectory.velocities
-        h = np.diff(trajectory.times)[:, None]
-        delta = np.diff(q, axis=0)
-        v0, v1 = v[:-1], v[1:]
-        slack = 1.0 + self.settings.limit_tolerance
-        at_start = 6.0 * delta / h**2 - (4.0 * v0 + 2.0 * v1) / h
-        at_end = -6.0 * delta / h**2 + (2.0 * v0 + 4.0 * v1) / h
-        worst = np.maximum(np.abs(at_start), np.abs(at_end)).max(axis=0)
-        if (worst > self.limits.acceleration * slack).any():
-            return self._over("acceleration", worst, self.limits.acceleration, "rad/s^2")
+        return self.verdict(trajectory)[0]
 
-        middle = 3.0 * delta / h - v0 - v1  # the derivative's middle Bezier point
+    def verdict(self, trajectory: Trajectory) -> tuple[GateRefusal | None, np.ndarray]:
+        """Return what :meth:`limits_kept` does, and which joints (n,) bool break a limit."""
+        limits, slack = self.limits, 1.0 + self.settings.limit_tolerance
+        q, v, times = trajectory.positions, trajectory.velocities, trajectory.times
+        h = (times[1:] - times[:-1])[:, None]
+        v0, v1 = v[:-1], v[1:]
+        slope = (q[1:] - q[:-1]) / h
+        at_start = (6.0 * slope - 4.0 * v0 - 2.0 * v1) / h
+        at_end = (2.0 * v0 + 4.0 * v1 - 6.0 * slope) / h
+        worst = np.maximum(np.abs(at_start), np.abs(at_end)).max(axis=0)
+        over = worst > limits.acceleration * slack
+        refusal = self._over("acceleration", worst, limits.acceleration, "rad/s^2") if over.any() else None
+
+        middle = 3.0 * slope - v0 - v1  # the derivative's middle Bezier point
         largest = np.maximum(np.abs(v).max(axis=0), np.abs(middle).max(axis=0))
-        if (largest > self.limits.velocity * slack).any():
+        fast = largest > limits.velocity * slack
+        if fast.any():
             largest = _largest_speed(v0, v1, at_start, at_end, h)
-            if (largest > self.limits.velocity * slack).any():
-                return self._over("velocity", largest, self.limits.velocity, "rad/s")
+            fast = largest > limits.velocity * slack
+            if fast.any():
+                over |= fast
+                refusal = refusal or self._over("velocity", largest, limits.velocity, "rad/s")
 
         margin = self.settings.position_tolerance_rad
-        lower = np.minimum(self.limits.lower - margin, q[0] - 1e-9)
-        upper = np.maximum(self.limits.upper + margin, q[0] + 1e-9)
-        first, second = q[:-1] + v0 * h / 3.0, q[1:] - v1 * h / 3.0
+        lower = np.minimum(limits.lower - margin, q[0] - 1e-9)
+        upper = np.maximum(limits.upper + margin, q[0] + 1e-9)
+        reach = h / 3.0
+        first, second = q[:-1] + v0 * reach, q[1:] - v1 * reach
         low = np.minimum(q.min(axis=0), np.minimum(first, second).min(axis=0))
         high = np.maximum(q.max(axis=0), np.maximum(first, second).max(axis=0))
         if (low < lower).any() or (high > upper).any():
             low, high = _range(trajectory, at_start, at_end)
-            if (low < lower).any():
-                return self._outside(low, self.limits.lower, int(np.argmin(low - lower)), "below")
-            if (high > upper).any():
-                return self._outside(high, self.limits.upper, int(np.argmax(high - upper)), "above")
-        return None
+            below, above = low < lower, high > upper
+            if below.any():
+                refusal = refusal or self._outside(low, limits.lower, int(np.argmin(low - lower)), "below")
+            if above.any():
+                refusal = refusal or self._outside(high, limits.upper, int(np.argmax(high - upper)), "above")
+            over = over | below | above
+        return refusal, over
 
     def continuous(self, trajectory: Trajectory, last: Trajectory, tolerance_rad: float = 0.0) -> GateRefusal | None:
         """Check that ``trajectory`` goes on from the ``last`` command.
@@ -114,11 +124,11 @@ class Gate:
         lag = 1.5 * self.settings.period_s
         t = max(trajectory.start, last.start)
         apart = max(t - trajectory.start, lag)
-        q0, v0 = last.sample(t)
-        q1, v1 = trajectory.sample(t)
-        step_limit = self.limits.velocity * lag * np.where(self.limits.discrete, 3.0, 1.0)
-        step_limit += self.limits.acceleration * apart**2 + tolerance_rad
-        speed_limit = 2.0 * self.limits.acceleration * apart + 10.0 * tolerance_rad
+        q0, v0 = _at(last, t)
+        q1, v1 = _at(trajectory, t)
+        turns = np.where(self.limits.discrete, 3.0, 1.0)
+        step_limit = turns * self.limits.velocity * lag + self.limits.acceleration * apart**2 + tolerance_rad
+        speed_limit = turns * 2.0 * self.limits.acceleration * apart + 10.0 * tolerance_rad
         step, change = np.abs(q1 - q0), np.abs(v1 - v0)
         if (step > step_limit).any():
             joint = int(np.argmax(step - step_limit))
@@ -160,6 +170,13 @@ class Gate:
         return GateRefusal(
             "position", f"{self._name(joint)} reaches {values[joint]:.4f} rad, {side} its limit {limit[joint]:.4f}"
         )
+
+
+def _at(trajectory: Trajectory, t: float) -> tuple[np.ndarray, np.ndarray]:
+    """Sample, at no cost where ``t`` is the start."""
+    if t == trajectory.start:
+        return trajectory.positions[0], trajectory.velocities[0]
+    return trajectory.sample(t)
 
 
 def _largest_speed(v0: np.ndarray, v1: np.ndarray, a0: np.ndarray, a1: np.ndarray, h: np.ndarray) -> np.ndarray:

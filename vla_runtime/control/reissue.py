@@ -60,13 +60,14 @@ def rebased(trajectory: Trajectory, now: float) -> Trajectory:
     if trajectory.brake_from is not None:  # the first point not before where it began
         begins = trajectory.times[trajectory.brake_from] - offset
         brake_from = min(int(np.searchsorted(all_times, begins - _NS)), len(all_times) - 1)
-    return replace(
-        trajectory,
-        start=now,
-        times=all_times,
-        positions=np.concatenate(positions),
-        velocities=np.concatenate(velocities),
-        brake_from=brake_from,
+    return Trajectory(
+        now,
+        trajectory.joint_names,
+        all_times,
+        np.concatenate(positions),
+        np.concatenate(velocities),
+        trajectory.plan_id,
+        brake_from,
     )
 
 
@@ -90,7 +91,25 @@ def joined(trajectory: Trajectory, position: np.ndarray, velocity: np.ndarray, w
     velocities[: last + 1] += dp * (6.0 * s**2 - 6.0 * s) / fade + dv * (1.0 - 4.0 * s + 3.0 * s**2)
     positions[0], velocities[0] = position, velocity
     positions[last], velocities[last] = trajectory.positions[last], trajectory.velocities[last]
-    return replace(trajectory, positions=positions, velocities=velocities)
+    return _with(trajectory, positions, velocities)
+
+
+def _with(trajectory: Trajectory, positions: np.ndarray, velocities: np.ndarray) -> Trajectory:
+    return Trajectory(
+        trajectory.start,
+        trajectory.joint_names,
+        trajectory.times,
+        positions,
+        velocities,
+        trajectory.plan_id,
+        trajectory.brake_from,
+    )
+
+
+def mixed(trajectory: Trajectory, other: Trajectory, joints: np.ndarray) -> Trajectory:
+    """Return ``trajectory`` with the columns of ``joints`` (n,) bool from ``other``, which has the same times."""
+    positions = np.where(joints, other.positions, trajectory.positions)
+    return _with(trajectory, positions, np.where(joints, other.velocities, trajectory.velocities))
 
 
 def led(
@@ -104,8 +123,9 @@ def led(
 ) -> Trajectory:
     """Return the way from ``position``, ``velocity`` (n,) onto ``trajectory``, inside the limits, and then a stop.
 
-    For what :func:`joined` cannot bend: where the trajectory itself takes all the acceleration there is, the arm
-    follows it at the limits and catches up where it may. Of the trajectory, ``window_s`` seconds are used.
+    For what :func:`joined` cannot bend: where the trajectory itself takes all the acceleration there is, a joint
+    follows it at the limits and catches up where it may; one that is on it already stays on it. Of the trajectory,
+    ``window_s`` seconds are used.
     """
     rows = max(int(np.searchsorted(trajectory.times, window_s + _NS, side="right")), 2)
     times = trajectory.times[:rows]

@@ -209,19 +209,24 @@ class ControlWorld:
             return
         planned = replace(tick.planned, start=self._stamp(tick.planned.start), brake_from=None)
         if self.planned_change is None:
-            self.truth.planned_sent(self.now + self.planned_delay_s, self.now)
-        else:
-            planned = self.planned_change(planned)
-        if planned is not None:
-            self.deliver_planned(planned)
+            self.deliver_planned(planned, self.now)
+            return
+        changed = self.planned_change(planned)
+        if changed is not None:
+            self.deliver_planned(changed, None)
 
-    def deliver_planned(self, planned: Trajectory) -> None:
-        """Send a planned trajectory (its start is a ROS stamp) on its way to the watchdog."""
+    def deliver_planned(self, planned: Trajectory, sent: float | None) -> None:
+        """Send a planned trajectory on its way to the watchdog.
+
+        Its start is a ROS stamp; ``sent``: the steady time of that, None if the trajectory is not sound.
+        """
         for copy in range(self.copies):
-            self.later(DELAY_S * (1 + copy) + self.planned_delay_s, self._planned_arrives, planned)
+            self.later(DELAY_S * (1 + copy) + self.planned_delay_s, self._planned_arrives, planned, sent)
 
-    def _planned_arrives(self, planned: Trajectory) -> None:
+    def _planned_arrives(self, planned: Trajectory, sent: float | None) -> None:
         self._planned_seen = replace(planned, start=self._unstamp(planned.start))
+        if sent is not None:
+            self.truth.planned_arrived(self.now, sent)
 
     # Watchdog
 
@@ -235,7 +240,7 @@ class ControlWorld:
             self.truth.checker.note(self.now, "watchdog died", f"{type(error).__name__}: {error}")
             self.start_watchdog()
             return
-        self.truth.commanded(self.now, command, self.arm(self.now))
+        self.truth.commanded(self.now, command, self._joints_seen)
         if command.trajectory is not None:
             self._command = command.trajectory
         self.later(DELAY_S, self._command_arrives, command)

@@ -159,18 +159,18 @@ def late_stream(world: ControlWorld, rng: np.random.Generator) -> float:
 
 def burst(world: ControlWorld, rng: np.random.Generator) -> float:
     """Planned trajectories are held up and then come all at once."""
-    held: list[Trajectory] = []
+    held: list[tuple[float, Trajectory]] = []
     seconds = rng.uniform(0.04, 0.4)
 
     def hold(planned: Trajectory) -> None:
-        held.append(planned)
+        held.append((world.now, planned))
 
     world.planned_change = hold
 
     def release() -> None:
         world.planned_change = None
-        for planned in held:
-            world.deliver_planned(planned)
+        for sent, planned in held:
+            world.deliver_planned(planned, sent)  # the newest may be young enough to be used
 
     world.later(seconds, release)
     return seconds
@@ -239,7 +239,9 @@ def frozen_joints(world: ControlWorld, rng: np.random.Generator) -> float:
 
     def repeat(sample):
         nonlocal last
-        last = last or sample
+        if last is None:
+            last = sample
+            world.truth.joints_sent(world.now)  # the first time it is news
         return last
 
     return _turn(world, world, "joint_change", repeat, rng.uniform(0.05, 0.6))

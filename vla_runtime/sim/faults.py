@@ -21,7 +21,7 @@ from vla_runtime.sim.truth import Switch
 
 FAULTS_PER_WORLD = 25  # then another seed: other latencies, steps, phases, paths
 OVERLAP = 0.25  # of the faults begin while the last one lasts
-SETTLED_S = 3.0  # after that long without a fault the arm is on the path of the policy
+SETTLED_S = 5.0  # after that long without a fault the arm is on the path of the policy
 IN_TIME_RAD = 0.005  # and so near to it, if chunks agree with the path; 20 ms late would be up to 0.03 rad
 RECOVERY_S = 8.0  # all sound again: after this long at most the policy must have the arm back
 

@@ -7,7 +7,9 @@ import numpy as np
 from vla_runtime.control.chunk import ActionChunk
 from vla_runtime.control.limits import Limits
 
-RETURN_RAD_S = 1.0  # how fast the policy leads an arm that is elsewhere back to its path
+# How the policy leads an arm that is elsewhere back to its path: at most so fast, then with this time constant. Faster
+# than its own delay allows, and the loop would swing.
+RETURN_RAD_S, RETURN_S = 1.0, 0.5
 
 Corruption = Callable[[ActionChunk], ActionChunk]
 
@@ -71,7 +73,7 @@ class ScriptedPolicy:
 
     def observe(self, now: float) -> float:
         """Return the steady time of the observation that an answer to a request at ``now`` uses."""
-        return now - 0.01 if self.frozen_t0 is None else self.frozen_t0
+        return now if self.frozen_t0 is None else self.frozen_t0
 
     def chunk(self, t0: float, seen: np.ndarray, request_id: str) -> ActionChunk:
         """Return the chunk for an observation at ``t0`` with the arm seen at ``seen`` (n,) rad.
@@ -82,8 +84,16 @@ class ScriptedPolicy:
         ahead = self.dt * np.arange(self.horizon)
         positions = self._path(t0 + ahead)
         away = seen - positions[0]
-        left = np.sign(away) * np.maximum(np.abs(away) - RETURN_RAD_S * ahead[:, None], 0.0)
+        left = np.sign(away) * _remaining(np.abs(away), ahead[:, None])
         offset = self._rng.uniform(-self.offset_rad, self.offset_rad, positions.shape[1])
         positions = positions + np.where(self._limits.discrete, 0.0, left + offset)
         chunk = ActionChunk(t0, self.dt, self._limits.joint_names, positions, request_id, t0)
         return chunk if self.corrupt is None else self.corrupt(chunk)
+
+
+def _remaining(away: np.ndarray, ahead: np.ndarray) -> np.ndarray:
+    """Return what is left of distances ``away`` (n,) after times ``ahead`` (H, 1): (H, n)."""
+    slow = RETURN_RAD_S * RETURN_S
+    straight = np.maximum(away - slow, 0.0) / RETURN_RAD_S
+    near = np.minimum(away, slow) * np.exp(-np.maximum(ahead - straight, 0.0) / RETURN_S)
+    return near + np.maximum(straight - ahead, 0.0) * RETURN_RAD_S

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vla_runtime.control.limits import Limits
-from vla_runtime.control.trajectory import Trajectory
+from vla_runtime.control.trajectory import JointSample, Trajectory
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 from vla_runtime.control.watchdog_states import Command, State
 from vla_runtime.sim.command_checker import CommandChecker, Violation
@@ -91,9 +91,9 @@ class Truth:
             while self._open and self._open.popitem(last=False)[0] != request_id:
                 pass
 
-    def planned_sent(self, arrives: float, stamp: float) -> None:
-        """A sound planned trajectory left the executor; one that comes too late to be used does not count."""
-        spare = self._settings.stream_deadline_s - (arrives - stamp)
+    def planned_arrived(self, now: float, stamp: float) -> None:
+        """A sound planned trajectory arrived; one that comes too late to be used does not count."""
+        spare = self._settings.stream_deadline_s - (now - stamp)
         if spare >= 0.0:
             self._planned_at = stamp
         if spare >= self._period_s:  # in time whatever the phase of the watchdog's ticks
@@ -115,13 +115,13 @@ class Truth:
             found["observation"] = (self._observed[plan_id], settings.max_observation_age_s)
         return found
 
-    def commanded(self, now: float, command: Command, arm: tuple[np.ndarray, np.ndarray]) -> None:
-        """Judge one tick of the watchdog; ``arm``: where the arm is, position and velocity."""
+    def commanded(self, now: float, command: Command, measured: JointSample | None) -> None:
+        """Judge one tick of the watchdog; ``measured``: the newest joint state that has arrived."""
         self.states[str(command.state)] += 1
         trajectory = command.trajectory
         due = self._armed and command.state is not State.INACTIVE
         if trajectory is not None and not self._armed:
-            self._first(now, trajectory, arm)
+            self._first(now, trajectory, measured)
             self._armed = True
         jerk_limited = command.state in (State.HOLD, State.FAULT, State.FALLBACK)
         self.checker.check(now, trajectory, due, jerk_limited)
@@ -132,8 +132,11 @@ class Truth:
             self._switched(now, self._plan_id)
         self._plan_id = trajectory.plan_id if trajectory is not None else ""
 
-    def _first(self, now: float, trajectory: Trajectory, arm: tuple[np.ndarray, np.ndarray]) -> None:
-        step = np.abs(trajectory.positions[0] - arm[0])
+    def _first(self, now: float, trajectory: Trajectory, measured: JointSample | None) -> None:
+        if measured is None:
+            self.checker.note(now, "first command", "before any joint state")
+            return
+        step = np.abs(trajectory.positions[0] - measured.position)
         if (step > self._limits.velocity * self._period_s).any():
             self.checker.note(now, "first command", f"{step.max():.4f} rad away from the arm")
 
