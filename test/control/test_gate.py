@@ -189,3 +189,13 @@ def test_the_first_command_begins_near_the_measured_state():
     measured[2] = 0.061  # one period at 3 rad/s is 0.06
     refusal = GATE.near(ramp(), measured)
     assert refusal.reason == "jump" and "elbow" in refusal.text and "0.0610" in refusal.text
+
+
+def test_a_gripper_that_holds_something_may_be_commanded_further_than_it_is_measured():
+    """Only where nothing was commanded yet, as after a restart of the watchdog: the executor saw the last command."""
+    gate = Gate(replace(LIMITS, discrete=np.arange(6) == 5), watchdog_settings())
+    measured = np.zeros(6)
+    measured[5] = 0.2
+    assert gate.near(ramp(), measured) is None
+    measured[4] = 0.2
+    assert "elbow" not in gate.near(ramp(), measured).text and gate.near(ramp(), measured).reason == "jump"

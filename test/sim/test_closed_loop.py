@@ -91,9 +91,9 @@ def test_the_instruction_decides_which_cube(bundle):
 def test_an_offset_of_each_plan_shows_as_seam_jumps_not_as_violations(bundle):
     calm = run(bundle, executor={"blend": "cut"}, send_prefix=False, time_limit_s=2.0)[0]
     rough = run(
-        bundle, policy=ExpertPolicy(bundle, 0.02), executor={"blend": "cut"}, send_prefix=False, time_limit_s=2.0
+        bundle, policy=ExpertPolicy(bundle, 0.06), executor={"blend": "cut"}, send_prefix=False, time_limit_s=2.0
     )[0]
-    assert np.median(rough.seam_jumps) > np.median(calm.seam_jumps) + 0.015
+    assert np.median(rough.seam_jumps) > np.median(calm.seam_jumps) + 0.03
     assert rough.jerk > calm.jerk
     assert rough.violations == {}
 

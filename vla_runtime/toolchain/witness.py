@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections.abc import Collection
 from contextlib import suppress
 
 import numpy as np
@@ -28,7 +29,7 @@ class Witness:
         self._commands: list[Motion] = []
         self._chunks: list[Motion] = []
         self._requests: list[Motion] = []
-        self._speeds: list[tuple[float, float]] = []  # (received, rad/s of the fastest joint)
+        self._measured: list[tuple[float, dict[str, float]]] = []  # (received, rad by joint)
         self._oversleeps: list[tuple[float, float]] = []
         self._closing = threading.Event()
         self._ready = threading.Event()
@@ -45,7 +46,7 @@ class Witness:
         for topic, log in (("joint_trajectory", self._commands), ("action_chunk", self._chunks),
                            ("plan_request", self._requests)):  # fmt: skip
             node.create_subscription(JointTrajectory, topic, self._note(log), QoSProfile(depth=100))
-        node.create_subscription(JointState, "joint_states", self._note_speed, QoSProfile(depth=100))
+        node.create_subscription(JointState, "joint_states", self._note_measured, QoSProfile(depth=100))
         executor = SingleThreadedExecutor(context=self._context)
         executor.add_node(node)
         self._ready.set()
@@ -86,19 +87,22 @@ class Witness:
 
         return note
 
-    def _note_speed(self, message: JointState, info: dict) -> None:
+    def _note_measured(self, message: JointState, info: dict) -> None:
         with self._lock:
-            self._speeds.append((info["received_timestamp"] * 1e-9, float(np.abs(message.velocity).max())))
-            del self._speeds[:-KEEP]
+            self._measured.append((info["received_timestamp"] * 1e-9, dict(zip(message.name, message.position))))
+            del self._measured[:-KEEP]
 
-    def rest_after(self, instant: float, speed: float) -> float:
-        """From when on, after an instant, every joint was measured slower than ``speed`` rad/s; infinite if never."""
+    def rest_after(self, instant: float, joints: Collection[str], within_rad: float) -> float:
+        """From when on, after an instant, each of ``joints`` stays within ``within_rad`` of where it is measured now.
+
+        Infinite if nothing was measured since. Positions, not velocities: contact makes a joint tremble at rest.
+        """
         with self._lock:
-            after = [(at, value) for at, value in self._speeds if at >= instant]
-        moving = [at for at, value in after if value > speed]
-        if not after or after[-1][1] > speed:
+            after = [(at, np.array([here[name] for name in joints])) for at, here in self._measured if at >= instant]
+        if not after:
             return float("inf")
-        return moving[-1] if moving else instant
+        final = after[-1][1]
+        return max((at for at, here in after if np.abs(here - final).max() > within_rad), default=instant)
 
     def commands_since(self, instant: float) -> list[Motion]:
         """Commands that arrived since an instant, in order."""
