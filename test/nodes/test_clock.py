@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vla_runtime.nodes.clock import MEMORY_S, NANO, StampClock
+from vla_runtime.nodes.clock import MEMORY_S, NANO, QUIET_S, StampClock
 
 EPOCH_NS = 1_790_000_000 * NANO
 
@@ -87,6 +87,15 @@ def test_messages_in_flight_over_a_jump_keep_their_age(clock, clocks, size_s):
     assert clock.to_steady(clocks.stamp(0.01)) == pytest.approx(clocks.steady - 0.01, abs=1e-6)
 
 
+@pytest.mark.parametrize("size_s", [-5.0, 5.0])
+def test_after_a_jump_a_stamp_a_little_ahead_is_one_of_now(clock, clocks, size_s):
+    """/clock comes in steps: who stamps with a finer clock is always a little ahead of those who hear it."""
+    clock.watch()
+    clocks.shift_ns += round(size_s * NANO)
+    clocks.steady += 0.02
+    assert clock.to_steady(clocks.stamp(-0.015)) == pytest.approx(clocks.steady + 0.015, abs=1e-6)
+
+
 def test_an_input_that_stopped_before_a_jump_grows_old_all_the_same(clock, clocks):
     clock.watch()
     frozen = clocks.stamp()
@@ -116,6 +125,18 @@ def test_a_pause_is_no_jump_when_it_is_announced(clock, clocks):
     assert clock.watch() is None
 
 
+def test_what_a_clock_does_to_catch_up_after_a_pause_is_no_jump(clock, clocks):
+    clock.watch()
+    clock.restart()
+    assert clock.watch() is None
+    clocks.steady += 0.1
+    clocks.shift_ns += NANO
+    assert clock.watch() is None
+    clocks.steady += QUIET_S
+    clocks.shift_ns += NANO
+    assert clock.watch().size_s == pytest.approx(1.0, abs=1e-6)
+
+
 def test_an_interrupted_reading_is_taken_again(clocks):
     readings = iter([0.0, 0.010, 0.010, 0.010])
 
@@ -125,3 +146,15 @@ def test_an_interrupted_reading_is_taken_again(clocks):
 
     clock = StampClock(lambda: EPOCH_NS + 10_000_000, steady)
     assert math.isclose(clock.to_steady(EPOCH_NS), 0.0, abs_tol=1e-6)
+
+
+def test_the_start_of_a_simulated_clock_is_no_jump(clocks):
+    readings = iter([0, 0, 0])
+    clock = StampClock(lambda: next(readings, 100 * NANO + round(clocks.steady * NANO)), lambda: clocks.steady)
+    for _ in range(6):
+        clocks.steady += 0.02
+        assert clock.watch() is None
+    assert clock.jumps == 0
+    assert clock.to_steady(100 * NANO + round((clocks.steady - 0.1) * NANO)) == pytest.approx(
+        clocks.steady - 0.1, abs=1e-6
+    )

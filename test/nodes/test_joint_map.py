@@ -8,6 +8,8 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import JointState
 
 from vla_runtime.nodes.joint_map import JointMap, JointNameError, JointReader
+from vla_runtime.nodes.joint_state_cdr import from_message, read_joint_state
+from vla_runtime.nodes.messages import set_stamp
 
 NAMES = ("pan", "lift", "elbow", "grip")
 
@@ -131,12 +133,23 @@ def test_samples_are_not_changed_by_later_messages():
 
 def newest(reader, *stamped):
     """`read_newest` of messages with their steady times."""
-    data, times = [], {}
+    data = []
     for message, t in stamped:
-        message.header.frame_id = str(t)
-        times[str(t)] = t
+        set_stamp(message.header.stamp, round(t * 1e9))
         data.append(serialize_message(message))
-    return reader.read_newest(data, lambda message: times[message.header.frame_id])
+    return reader.read_newest(data, lambda stamp: stamp / 1e9)
+
+
+@given(st.permutations(NAMES), st.sampled_from(["", "base", "a longer frame"]), st.booleans(), st.booleans())
+@settings(deadline=None)
+def test_the_bytes_say_what_the_message_says(names, frame, with_velocity, with_effort):
+    message = state(names, [1.5, -2, 3, 4], [5, 6, 7, 8] if with_velocity else (), [9, 8, 7, 6] if with_effort else ())
+    message.header.frame_id = frame
+    set_stamp(message.header.stamp, 12_345_678_901)
+    flat, same = read_joint_state(serialize_message(message)), from_message(message)
+    assert (flat.stamp_ns, flat.names) == (same.stamp_ns, same.names) == (12_345_678_901, tuple(names))
+    for field in ("position", "velocity", "effort"):
+        assert np.array_equal(getattr(flat, field), getattr(same, field))
 
 
 def test_of_several_messages_the_newest_counts_unless_they_are_parts():

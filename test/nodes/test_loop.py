@@ -87,6 +87,51 @@ def test_an_exception_is_reported_and_the_loop_goes_on():
     assert "Traceback" in stage.errors[0]
 
 
+class LeadingStage(Stage):
+    """Works 4 ms before each deadline, and speaks."""
+
+    def __init__(self, durations, **options):
+        super().__init__(durations, **options)
+        self.spoke = []
+        self.loop._lead_s = 0.004
+
+    def tick(self, now):
+        self.started.append(self.now)
+        self.meant = now
+        self.now += self.durations.pop(0)
+        if not self.durations:
+            self.loop._stopping.set()
+        return self.speak
+
+    def speak(self):
+        assert self.now >= self.meant
+        self.spoke.append(self.now)
+
+
+def test_with_a_lead_the_work_is_done_before_the_deadline_and_spoken_at_it():
+    stage = LeadingStage([0.001, 0.003, 0.0, 0.002])
+    stage.run()
+    assert stage.started == pytest.approx([10.016 + i * PERIOD for i in range(4)])
+    assert stage.spoke == pytest.approx([10.02 + i * PERIOD for i in range(4)])
+    assert stage.loop.statistics.figures().tick_max_ms == pytest.approx(3.0)
+    assert stage.loop.statistics.figures().period_error_p99_ms == pytest.approx(0.0, abs=1e-6)
+
+
+def test_with_a_lead_work_that_takes_too_long_is_spoken_at_once():
+    stage = LeadingStage([0.001, 0.009, 0.001])
+    stage.run()
+    assert stage.spoke == pytest.approx([10.02, 10.045, 10.06])
+
+
+@given(st.lists(st.floats(0.0, 0.2), min_size=2, max_size=60), st.lists(st.floats(0.0, 0.01), max_size=60))
+@settings(deadline=None)
+def test_with_a_lead_nothing_is_spoken_before_the_instant_it_is_for(durations, oversleep):
+    stage = LeadingStage(durations, oversleep=oversleep)
+    stage.run()
+    assert len(stage.spoke) == len(durations)
+    assert all(b >= a for a, b in zip(stage.spoke, stage.spoke[1:]))
+
+
 def test_figures():
     statistics = LoopStatistics(PERIOD, window=100)
     for i in range(250):

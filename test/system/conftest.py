@@ -179,10 +179,15 @@ class Probe:
         self._thread.start()
 
     def _spin(self) -> None:
-        from rclpy.executors import ExternalShutdownException
+        from rclpy.exceptions import InvalidHandle
+        from rclpy.executors import ExternalShutdownException, ShutdownException
 
-        with contextlib.suppress(ExternalShutdownException):
-            self.executor.spin()
+        with contextlib.suppress(ExternalShutdownException, ShutdownException):
+            while True:
+                try:
+                    self.executor.spin_once()
+                except InvalidHandle:
+                    continue  # a test has destroyed an entity while this thread was about to wait for it
 
     def listen(self, message_type, topic: str, qos=10) -> list:
         """Subscribe; returns the list that grows: (steady seconds of the arrival, message)."""

@@ -4,6 +4,7 @@ Deadlines run on the steady clock. The offset between the two clocks is taken an
 that is slewed, stepped by NTP or looped by a bag moves no deadline; the step itself is noticed and reported.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,12 @@ SIMULATED_STEP_S = 0.5
 
 MEMORY_S = 2.0
 """How long after a jump a stamp may still be one from before it (messages in flight, inputs that stopped)."""
+
+QUIET_S = 0.3
+"""How long after a restart the ROS clock may catch up: /clock comes by way of the thread that was busy."""
+
+AHEAD_S = 0.1
+"""A stamp this far ahead may still be one of now: hosts differ a little, and /clock comes in steps."""
 
 READ_TOLERANCE_S = 2e-4
 """Both clocks must be read within this time of each other; otherwise the thread was interrupted: read again."""
@@ -47,6 +54,8 @@ class StampClock:
         self._lock = threading.Lock()
         self._offset_ns: int | None = None  # ROS nanoseconds at steady zero
         self._before_ns: int | None = None  # the same, before the last jump
+        self._counts = True
+        self._quiet_until = -math.inf
         self._last: Jump | None = None
         self._pending: Jump | None = None
         self.jumps = 0
@@ -59,14 +68,15 @@ class StampClock:
             return jump
 
     def restart(self) -> None:
-        """Forget what was: the next reading is no jump (after a pause in which nobody read the clock)."""
+        """Forget what was, after a pause in which nobody read the clock: what it does to catch up is no jump."""
         with self._lock:
             self._offset_ns = self._before_ns = self._pending = None
+            self._quiet_until = self._steady_now() + QUIET_S
 
     def to_steady(self, stamp_ns: int) -> float:
         """Steady seconds of a stamp that arrived just now.
 
-        After a jump the stamp may come from before it: of the two readings the younger one that is not in the
+        After a jump the stamp may come from before it: of the two readings the younger one that is not far in the
         future holds. A stamp in the future (another host's clock) stays in the future: its user judges it.
         """
         with self._lock:
@@ -75,7 +85,7 @@ class StampClock:
             if self._before_ns is None:
                 return t
             before = (stamp_ns - self._before_ns) / NANO
-            present = now + READ_TOLERANCE_S
+            present = now + AHEAD_S
             return max([x for x in (t, before) if x <= present], default=min(t, before))
 
     def to_stamp(self, t: float) -> int:
@@ -93,7 +103,11 @@ class StampClock:
             if now - begin < READ_TOLERANCE_S:
                 break
         offset = ros - round((begin + now) / 2 * NANO)
-        if self._offset_ns is not None:
+        counts, self._counts = (
+            self._counts and now > self._quiet_until,
+            ros != 0,
+        )  # ROS time is 0 until the first /clock: its start is no jump
+        if self._offset_ns is not None and counts:
             size_s = (offset - self._offset_ns) / NANO
             if abs(size_s) >= self._step_s:
                 self.jumps += 1

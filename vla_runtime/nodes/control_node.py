@@ -1,6 +1,7 @@
 """What executor and watchdog share: robot limits, the control loop, its figures, joint states at the tick."""
 
 from collections import deque
+from collections.abc import Callable
 
 from rclpy.lifecycle import LifecyclePublisher
 from sensor_msgs.msg import JointState
@@ -14,7 +15,6 @@ from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointReader
 from vla_runtime.nodes.lifecycle import ManagedNode
 from vla_runtime.nodes.loop import ControlLoop
-from vla_runtime.nodes.messages import stamp_ns
 from vla_runtime.nodes.parameters import NodeParameters
 from vla_runtime.nodes.qos import JOINT_STATES, TRACE
 from vla_runtime.nodes.realtime import lock_memory, prepare_interpreter, release_realtime
@@ -40,7 +40,9 @@ class ControlNode(ManagedNode):
     """
 
     phase = 0.0
-    """Where in the period this loop ticks, as a fraction of it."""
+    """Where in the period this loop speaks, as a fraction of it."""
+    lead = 0.0
+    """How long before that it begins to work, as a fraction of the period."""
 
     def __init__(self, name: str, core_table: Table):
         self.loop: ControlLoop | None = None
@@ -63,15 +65,15 @@ class ControlNode(ManagedNode):
                 changed=node.reconsider,
             ),
         )
-        self.every(TRACE_PERIOD_S, self._send_trace)
+        self._trace_timer = self.every(TRACE_PERIOD_S, self._send_trace)
 
     # what a subclass overrides
 
     def build(self, robot: Robot) -> None:
         """Make the core, the inputs and the publishers."""
 
-    def tick(self, now: float) -> None:
-        """One control period, in the control thread."""
+    def tick(self, now: float) -> Callable[[], None] | None:
+        """One control period, in the control thread; what it returns is called at the instant ``now``."""
 
     def first_tick_is_due(self, now: float) -> None:
         """Called before the loop starts: the core begins."""
@@ -112,6 +114,7 @@ class ControlNode(ManagedNode):
         self._notes.clear()
         self._traced = Traced(core, methods, self._notes.append, note)
         self._traced.begin(**start)
+        self._trace_timer.reset()
         return self._traced
 
     def _send_trace(self, most: int = TRACE_AT_ONCE) -> None:
@@ -120,6 +123,8 @@ class ControlNode(ManagedNode):
         While nobody listens it costs next to nothing: notes wait for a recorder that comes a little late, and when none
         comes, nothing is noted any more (a trace without its beginning is of no use).
         """
+        if self._trace is None or not (self._traced.tracing or self._notes):
+            self._trace_timer.cancel()  # nobody records; each wake costs a millisecond
         if self._trace is None or not self._notes:
             return
         if self._trace.get_subscription_count() == 0:
@@ -134,11 +139,10 @@ class ControlNode(ManagedNode):
         """The newest joint state there is, the same one again if none came. At the tick only."""
         taken = self.joint_states.take()
         if taken:
-            self.sample = self.joint_reader.read_newest([data for _, data in taken], self._steady_of) or self.sample
+            self.sample = (
+                self.joint_reader.read_newest([data for _, data in taken], self.stamps.to_steady) or self.sample
+            )
         return self.sample
-
-    def _steady_of(self, message: JointState) -> float:
-        return self.stamps.to_steady(stamp_ns(message.header.stamp))
 
     def watch_clock(self) -> None:
         """Report a jump of the ROS clock."""
@@ -176,6 +180,7 @@ class ControlNode(ManagedNode):
             period_s,
             name=f"{self.get_name()} loop",
             phase_s=self.phase * period_s,
+            lead_s=self.lead * period_s,
             priority=node.realtime_priority,
             on_error=self._tick_failed,
         )
@@ -214,10 +219,10 @@ class ControlNode(ManagedNode):
         locked = self.lock_refusal if self.parameters["node"].lock_memory else "not asked for (lock_memory)"
         return [loop_status(loop.statistics.figures(), self.settings.period_s, refusal, locked)]
 
-    def _tick(self, now: float) -> None:
+    def _tick(self, now: float) -> Callable[[], None] | None:
         self.inbox.answer(now)
         self.watch_clock()
-        self.tick(now)
+        return self.tick(now)
 
     def _tick_failed(self, text: str) -> None:
         failed = self.loop.statistics.failed if self.loop is not None else 1

@@ -5,6 +5,7 @@ A joint trajectory controller refuses a message that names joints of another. So
 one stamp: the arms move as one plan.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -43,15 +44,22 @@ class CommandOutput:
         """Raise TransitionRefusedError while somebody else commands one of the controllers."""
         refuse_while_another_publishes(self._node, self.rivals)
 
-    def publish(self, trajectory: Trajectory) -> None:
-        """Send a command. The parts first: they are what moves."""
+    def ready(self, trajectory: Trajectory) -> Callable[[], None]:
+        """Return what sends a command, all work on it done. The parts go first: they are what moves."""
         # Read once: a stamp is converted from the steady clock, and two readings differ by microseconds.
         stamp = 0 if self._immediate else self._stamps.to_stamp(trajectory.start)
         times, positions, velocities = trajectory.times, trajectory.positions, trajectory.velocities
-        for publisher, encoder, columns in self._parts:
-            part = encoder.encode(stamp, trajectory.plan_id, times, positions[:, columns], velocities[:, columns])
-            publisher.publish(part)
-        self._whole.publish(self._encoder.encode(stamp, trajectory.plan_id, times, positions, velocities))
+        messages = [
+            (publisher, encoder.encode(stamp, trajectory.plan_id, times, positions[:, columns], velocities[:, columns]))
+            for publisher, encoder, columns in self._parts
+        ]
+        messages.append((self._whole, self._encoder.encode(stamp, trajectory.plan_id, times, positions, velocities)))
+
+        def send() -> None:
+            for publisher, message in messages:
+                publisher.publish(message)
+
+        return send
 
     def wait_for_all_acked(self, timeout: Duration) -> None:
         """Wait until the last command has left the house."""

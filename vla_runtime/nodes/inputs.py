@@ -15,7 +15,7 @@ from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from rclpy.qos import QoSCompatibility, QoSProfile, qos_check_compatible
 
-QOS_LOOK_S = 1.0
+QOS_LOOK_S = 3.0
 """How often the publishers of a topic are looked at for QoS that cannot be heard."""
 
 
@@ -100,7 +100,7 @@ class PolledInput:
 
 
 class _QosWatch:
-    """Looks at the publishers of a node's topics once a second, all with one timer: each wake costs a millisecond."""
+    """Looks at the publishers of a node's topics now and then, all with one timer: each wake costs a millisecond."""
 
     def __init__(self, node: Node):
         self._node = weakref.ref(node)

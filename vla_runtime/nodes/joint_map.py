@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import JointState
 
 from vla_runtime.control.trajectory import JointSample
 from vla_runtime.errors import UserError
+from vla_runtime.nodes.joint_state_cdr import FlatJointState, from_message, read_joint_state
 
 _REMEMBERED_ORDERS = 16
 _VELOCITY_MEMORY_S = 0.2
@@ -67,30 +67,33 @@ class JointReader:
         self._t = np.full(n, -np.inf)
         self._position, self._velocity, self._effort = np.zeros(n), np.zeros(n), np.full(n, np.nan)
         self._picks: dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]] = {}
-        self._sound_names: list[str] = []  # of the last message whose names were in order
+        self._sound_names: tuple[str, ...] = ()  # of the last message whose names were in order
         self.fault = ""
         self.refused = 0
 
-    def read_newest(self, messages: Sequence[bytes], steady: Callable[[JointState], float]) -> JointSample | None:
+    def read_newest(self, messages: Sequence[bytes], steady: Callable[[int], float]) -> JointSample | None:
         """As ``read``, for several serialised messages, oldest first; those before one with all joints are not read.
 
-        ``steady`` gives the steady seconds of a message's stamp.
+        ``steady`` gives the steady seconds of a stamp in nanoseconds.
         """
-        parts: list[JointState] = []
+        parts: list[FlatJointState] = []
         for data in reversed(messages):
-            parts.append(deserialize_message(data, JointState))
-            if len(self._pick(tuple(parts[-1].name))[0]) == len(self.joint_names):
+            parts.append(read_joint_state(data))
+            if len(self._pick(parts[-1].names)[0]) == len(self.joint_names):
                 break
         newest = None
-        for message in reversed(parts):
-            newest = self.read(message, steady(message)) or newest
+        for part in reversed(parts):
+            newest = self._read(part, steady(part.stamp_ns)) or newest
         return newest
 
     def read(self, message: JointState, t: float) -> JointSample | None:
         """Take one message whose stamp is ``t`` (steady seconds); the sample, once every joint was heard."""
-        source, target = self._pick(tuple(message.name))
-        given = {field: np.asarray(getattr(message, field)) for field in ("position", "velocity", "effort")}
-        problem = self._problem(message.name, given, source)
+        return self._read(from_message(message), t)
+
+    def _read(self, flat: FlatJointState, t: float) -> JointSample | None:
+        source, target = self._pick(flat.names)
+        given = {"position": flat.position, "velocity": flat.velocity, "effort": flat.effort}
+        problem = self._problem(flat.names, given, source)
         if problem:
             self.fault, self.refused = problem, self.refused + 1
             return None
@@ -127,13 +130,13 @@ class JointReader:
             self._picks[names] = found
         return found
 
-    def _problem(self, names: Sequence[str], given: dict[str, np.ndarray], source: np.ndarray) -> str:
+    def _problem(self, names: tuple[str, ...], given: dict[str, np.ndarray], source: np.ndarray) -> str:
         if names != self._sound_names:
             if len(set(names)) != len(names):
                 return f"joint state names {', '.join(sorted({n for n in names if names.count(n) > 1}))} twice"
             if not len(source):
                 return f"joint states lack {', '.join(self.joint_names)}: they name {', '.join(names) or 'nothing'}"
-            self._sound_names = list(names)
+            self._sound_names = names
         for field, values in given.items():
             if len(values) != len(names) and (field == "position" or len(values)):
                 return f"joint state has {len(values)} values of {field} for {len(names)} names"

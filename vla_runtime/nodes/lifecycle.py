@@ -16,8 +16,8 @@ from vla_runtime.nodes.parameters import NodeParameters
 from vla_runtime.nodes.process import Runnable
 from vla_runtime.nodes.qos import LATCHED
 
-DIAGNOSTICS_PERIOD_S = 1.0
 STATE_PERIOD_S = 0.5
+STATES_PER_DIAGNOSTICS = 2
 AUTOSTART_PERIOD_S = 1.0
 REPEAT_REFUSAL = 10
 """A refusal that stays the same is logged again after this many attempts."""
@@ -51,8 +51,8 @@ class ManagedNode(LifecycleNode, Runnable):
         self.stamps = StampClock(self._ros_now_ns, step_s=step_s)
         self._state_publisher = self.create_publisher(DiagnosticStatus, "~/state", LATCHED)
         self._diagnostics_publisher = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
-        self.every(STATE_PERIOD_S, self.publish_state)
-        self.every(DIAGNOSTICS_PERIOD_S, self.publish_diagnostics)
+        self._reports = 0
+        self.every(STATE_PERIOD_S, self._report_regularly)
         self._attempts = 0
         self._wanted = self.parameters["node"].autostart
         self._autostart_timer = self.every(AUTOSTART_PERIOD_S, self._autostart)
@@ -129,6 +129,12 @@ class ManagedNode(LifecycleNode, Runnable):
     def publish_state(self) -> None:
         """Publish ``~/state`` now."""
         self._state_publisher.publish(self.describe().to_msg(hardware_id=self.get_namespace()))
+
+    def _report_regularly(self) -> None:
+        self.publish_state()
+        self._reports += 1
+        if self._reports % STATES_PER_DIAGNOSTICS == 0:
+            self.publish_diagnostics()
 
     def publish_diagnostics(self) -> None:
         """Publish /diagnostics now."""

@@ -2,7 +2,8 @@
 
 A tick that is late runs at once; ticks whose whole period has passed are skipped and counted, never replayed in a
 burst. Deadlines are multiples of the period (plus a phase), so that loops in several processes of one host keep
-their order: the executor first, the watchdog half a period later.
+their order: the executor first, the watchdog half a period later. A loop with a lead works before the deadline and
+speaks at it: how long its work took is then no jitter of the stream.
 """
 
 import math
@@ -35,7 +36,7 @@ class LoopFigures:
 
 
 class LoopStatistics:
-    """Periods and tick durations in a ring; written by the loop, read by anybody."""
+    """Periods (from what a tick says to what the next says) and tick durations in a ring; written by the loop alone."""
 
     def __init__(self, period_s: float, window: int = WINDOW):
         self._period_s = period_s
@@ -47,7 +48,7 @@ class LoopStatistics:
         self.failed = 0
 
     def add(self, started: float, duration_s: float) -> None:
-        """Note one tick: when it started (steady seconds) and how long it took."""
+        """Note one tick: when it spoke or, with nothing to say, started (steady seconds), and how long it worked."""
         slot = self.ticks % self._window
         self._starts[slot] = started
         self._durations[slot] = duration_s
@@ -81,16 +82,19 @@ def next_deadline(now: float, period_s: float, phase_s: float) -> float:
 class ControlLoop:
     """Calls ``tick(now)`` once per period from a thread of its own, from ``start`` to ``stop``.
 
-    An exception of ``tick`` does not end the loop: ``on_error`` gets the traceback as text, from the loop's thread.
+    ``tick`` is called ``lead_s`` before its deadline, with the deadline (or the present, where that is later), and may
+    return a function: that is called at the deadline. An exception of either does not end the loop: ``on_error`` gets
+    the traceback as text, from the loop's thread.
     """
 
     def __init__(
         self,
-        tick: Callable[[float], None],
+        tick: Callable[[float], Callable[[], None] | None],
         period_s: float,
         *,
         name: str,
         phase_s: float = 0.0,
+        lead_s: float = 0.0,
         priority: int = 0,
         on_error: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
@@ -99,6 +103,7 @@ class ControlLoop:
         self._tick = tick
         self._period_s = period_s
         self._phase_s = phase_s
+        self._lead_s = lead_s
         self._priority = priority
         self._on_error = on_error
         self._clock = clock
@@ -124,22 +129,32 @@ class ControlLoop:
         self.realtime_refusal = request_realtime(self._priority)
         self._ready.set()
         statistics = self.statistics
-        deadline = next_deadline(self._clock(), self._period_s, self._phase_s)
+        deadline = next_deadline(self._clock() + self._lead_s, self._period_s, self._phase_s)
         while not self._stopping.is_set():
-            wait = deadline - self._clock()
-            if wait > 0:
-                self._sleep(wait)
-                if self._stopping.is_set():
-                    return
-            started = self._clock()
+            self._sleep_until(deadline - self._lead_s)
+            if self._stopping.is_set():
+                return
+            started = spoke = self._clock()
             late = math.floor((started - deadline) / self._period_s)
             if late > 0:
                 statistics.missed += late
                 deadline += late * self._period_s
+            waited = 0.0
             try:
-                self._tick(started)
+                speak = self._tick(max(started, deadline))
+                if speak is not None:
+                    ready = self._clock()
+                    self._sleep_until(deadline)
+                    spoke = self._clock()
+                    waited = spoke - ready
+                    speak()
             except Exception:
                 statistics.failed += 1
                 self._on_error(traceback.format_exc())
-            statistics.add(started, self._clock() - started)
+            statistics.add(spoke, self._clock() - started - waited)
             deadline += self._period_s
+
+    def _sleep_until(self, instant: float) -> None:
+        wait = instant - self._clock()
+        if wait > 0:
+            self._sleep(wait)

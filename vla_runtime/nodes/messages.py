@@ -4,6 +4,7 @@ Writers keep their message objects and fill them anew: building 25 points of 6 j
 as much, 50 times a second. What they return is valid until the next call.
 """
 
+import struct
 from array import array
 from collections.abc import Sequence
 
@@ -16,6 +17,7 @@ from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 from vla_runtime.control.chunk import ActionChunk
 from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.errors import UserError
+from vla_runtime.nodes.cdr import body_of, get_header
 from vla_runtime.nodes.clock import NANO, StampClock
 from vla_runtime.nodes.joint_map import JointMap
 from vla_runtime.nodes.trajectory_cdr import FlatTrajectory, decode
@@ -64,9 +66,14 @@ class TrajectoryWriter:
         return message
 
 
-def read_header(data: bytes) -> Header:
-    """The header of a serialised message that begins with one: the rest need not be read."""
-    return deserialize_message(data, Header)
+def read_header(data: bytes) -> tuple[int, str]:
+    """Stamp (ROS nanoseconds) and frame_id of a serialised message that begins with a header; the rest is not read."""
+    try:
+        stamp, frame_id, _ = get_header(body_of(data))
+    except (struct.error, ValueError, UnicodeDecodeError):
+        header = deserialize_message(data, Header)
+        return stamp_ns(header.stamp), header.frame_id
+    return stamp, frame_id
 
 
 def read_table(message: JointTrajectory, field: str) -> np.ndarray:

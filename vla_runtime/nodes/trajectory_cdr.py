@@ -12,13 +12,12 @@ begins on a multiple of 8, which then all but the first one do; the first may be
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-_NANO = 1_000_000_000
-_LITTLE_ENDIAN = b"\x00\x01\x00\x00"
-_ENCAPSULATION = len(_LITTLE_ENDIAN)
-_MOST_JOINTS = 1000
+from vla_runtime.nodes.cdr import LITTLE_ENDIAN, NANO, align, aligned, body_of, get_header, get_names, put_text
+
 _MOST_POINTS = 100_000
 
 
@@ -34,6 +33,7 @@ class FlatTrajectory:
     velocities: np.ndarray
 
 
+@lru_cache(maxsize=16)
 def _point(joints: int) -> np.dtype:
     return np.dtype(
         [
@@ -56,53 +56,42 @@ class TrajectoryEncoder:
         self, stamp_ns: int, frame_id: str, times: np.ndarray, positions: np.ndarray, velocities: np.ndarray
     ) -> bytes:
         """The serialised JointTrajectory. times (m,) s; positions, velocities (m, n); ``stamp_ns`` in ROS time."""
-        head = bytearray(struct.pack("<iI", *divmod(stamp_ns, _NANO)))
-        _put_text(head, frame_id)
-        _align(head, 4)
+        head = bytearray(struct.pack("<iI", *divmod(stamp_ns, NANO)))
+        put_text(head, frame_id)
+        align(head, 4)
         head += struct.pack("<I", self._joints)
         for name in self._names:
-            _align(head, 4)
-            _put_text(head, name)
-        _align(head, 4)
+            align(head, 4)
+            put_text(head, name)
+        align(head, 4)
         head += struct.pack("<I", len(times))
         points = np.zeros(len(times), self._point)
         points["positions_count"] = points["velocities_count"] = self._joints
         points["positions"], points["velocities"] = positions, velocities
-        nanoseconds = np.rint(np.asarray(times) * _NANO).astype(np.int64)
-        points["sec"], points["nanosec"] = np.divmod(nanoseconds, _NANO)
+        nanoseconds = np.rint(np.asarray(times) * NANO).astype(np.int64)
+        points["sec"], points["nanosec"] = np.divmod(nanoseconds, NANO)
         body = points.tobytes()
         if len(head) % 8 and self._joints:  # the first count ends where the positions must begin
             body = body[:4] + body[8:]
-        return _LITTLE_ENDIAN + bytes(head) + body
+        return LITTLE_ENDIAN + bytes(head) + body
 
 
 def decode(data: bytes) -> FlatTrajectory | None:
     """Read a serialised JointTrajectory; None unless it is little endian and all its points are alike and plain."""
     try:
-        return _decode(memoryview(data))
+        return _decode(body_of(data))
     except (struct.error, ValueError, UnicodeDecodeError):
         return None  # cut short, or not what it says: rclpy will say so
 
 
-def _decode(data: memoryview) -> FlatTrajectory | None:
-    if bytes(data[:2]) != _LITTLE_ENDIAN[:2]:
-        return None
-    body = data[_ENCAPSULATION:]
-    sec, nanosec = struct.unpack_from("<iI", body, 0)
-    frame_id, at = _get_text(body, 8)
-    at = _aligned(at, 4)
-    (joints,) = struct.unpack_from("<I", body, at)
-    at += 4
-    if not 0 < joints <= _MOST_JOINTS:
-        return None
-    names = []
-    for _ in range(joints):
-        name, at = _get_text(body, _aligned(at, 4))
-        names.append(name)
-    at = _aligned(at, 4)
+def _decode(body: memoryview) -> FlatTrajectory | None:
+    stamp_ns, frame_id, at = get_header(body)
+    names, at = get_names(body, at)
+    joints = len(names)
+    at = aligned(at, 4)
     (count,) = struct.unpack_from("<I", body, at)
     at += 4
-    if not 0 < count <= _MOST_POINTS:
+    if not joints or not 0 < count <= _MOST_POINTS:
         return None
     kind = _point(joints)
     filler = at % 8  # 4 where the first point begins between two multiples of 8
@@ -121,28 +110,5 @@ def _decode(data: memoryview) -> FlatTrajectory | None:
     )
     if not alike:
         return None
-    times = points["sec"] + points["nanosec"] / _NANO
-    return FlatTrajectory(
-        sec * _NANO + nanosec, frame_id, tuple(names), times, points["positions"], points["velocities"]
-    )  # fmt: skip
-
-
-def _put_text(into: bytearray, text: str) -> None:
-    encoded = text.encode() + b"\x00"
-    into += struct.pack("<I", len(encoded)) + encoded
-
-
-def _get_text(data: memoryview, at: int) -> tuple[str, int]:
-    (length,) = struct.unpack_from("<I", data, at)
-    end = at + 4 + length
-    if length == 0 or end > len(data):
-        raise ValueError("a text that is longer than the message")
-    return bytes(data[at + 4 : end - 1]).decode(), end
-
-
-def _aligned(at: int, size: int) -> int:
-    return (at + size - 1) // size * size
-
-
-def _align(data: bytearray, size: int) -> None:
-    data += b"\x00" * (_aligned(len(data), size) - len(data))
+    times = points["sec"] + points["nanosec"] / NANO
+    return FlatTrajectory(stamp_ns, frame_id, names, times, points["positions"], points["velocities"])

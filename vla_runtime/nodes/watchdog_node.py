@@ -5,6 +5,7 @@ It shares nothing with what it judges but messages. Small on purpose: what is de
 """
 
 import sys
+from collections.abc import Callable
 
 from rclpy.duration import Duration
 from std_msgs.msg import Header
@@ -22,7 +23,7 @@ from vla_runtime.nodes.controllers import CommandOutput
 from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointMap
-from vla_runtime.nodes.messages import read_header, read_trajectory, stamp_ns
+from vla_runtime.nodes.messages import read_header, read_trajectory
 from vla_runtime.nodes.process import run_control
 from vla_runtime.nodes.qos import EVENTS, LATEST
 from vla_runtime.nodes.robot_file import Robot
@@ -37,6 +38,7 @@ class WatchdogNode(ControlNode):
     """Topics and services round a ``Watchdog``."""
 
     phase = 0.5
+    lead = 0.2
 
     def __init__(self) -> None:
         self.core: Watchdog | None = None
@@ -77,38 +79,42 @@ class WatchdogNode(ControlNode):
 
     def first_tick_is_due(self, now: float) -> None:
         """The core begins to watch."""
+        self._ticked = now
         self.core.activate(now)
 
     def last_word(self) -> None:
         """Publish the stop, and see that it leaves the house."""
-        now = self.steady_now()
-        self._publish(self.core.stop(now, "deactivated"))
+        now = max(self.steady_now(), self._ticked)  # a tick is for an instant that is still to come
+        speak = self._say(self.core.stop(now, "deactivated"))
+        if speak is not None:
+            speak()
         self.figures = self.core.snapshot(now)
         self.publish_state()
         self.output.wait_for_all_acked(ACK_TIMEOUT)
 
     # the tick
 
-    def tick(self, now: float) -> None:
+    def tick(self, now: float) -> Callable[[], None] | None:
         """Hear, decide, command."""
-        core = self.core
+        core, self._ticked = self.core, now
         if self.settings is not self._applied:
             self._applied = self.settings
             core.retune(self._applied)
         for at, data in self._requests.take():
-            core.saw_request(at, read_header(data).frame_id)
+            core.saw_request(at, read_header(data)[1])
         for at, data in self._answers.take():
-            header = read_header(data)
-            core.saw_answer(at, header.frame_id, self.stamps.to_steady(stamp_ns(header.stamp)))
+            stamp, request_id = read_header(data)
+            core.saw_answer(at, request_id, self.stamps.to_steady(stamp))
         for at, message in self._heartbeats.take():
             core.saw_heartbeat(at, message.frame_id)
         teleop = self._read(self._teleop)
         if teleop is not None:
             core.offer_teleop(now, teleop)
         command = core.tick(now, self.read_joints(), self._read(self._planned))
-        self._publish(command)
+        speak = self._say(command)
         if self.loop.statistics.ticks % SNAPSHOT_TICKS == 0:
             self.figures = core.snapshot(now)
+        return speak
 
     def _read(self, source: PolledInput) -> Trajectory | None:
         newest = source.newest()
@@ -122,9 +128,7 @@ class WatchdogNode(ControlNode):
             self.core.refused["malformed"] += 1
             return None
 
-    def _publish(self, command: Command) -> None:
-        if command.trajectory is not None:
-            self.output.publish(command.trajectory)
+    def _say(self, command: Command) -> Callable[[], None] | None:
         self.command = command
         if command.transition is not None:
             change = command.transition
@@ -133,6 +137,7 @@ class WatchdogNode(ControlNode):
                 "info" if quiet else "warning", f"{change.source} -> {change.target}: {change.cause} (#{change.count})"
             )
             self.outbox.post(self.publish_state)
+        return None if command.trajectory is None else self.output.ready(command.trajectory)
 
     # what others see and ask
 

@@ -23,6 +23,7 @@ from vla_runtime.errors import UserError
 NEVER = r"/(rosout|parameter_events)$|/_"
 IMAGE_TYPES = {"sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"}
 LOOK_FOR_TOPICS_S = 0.25
+WRITER_PRIORITY = 10
 
 
 class Recorder:
@@ -133,8 +134,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image-hz", type=float, default=0.0, metavar="HZ",
                         help="at most so many images a second of each camera (default: all)")  # fmt: skip
     parser.add_argument("--realtime-priority", type=int, default=0, metavar="N",
-                        help="SCHED_FIFO priority, so that a busy machine does not delay the times of arrival that are "
-                        "written (default: 0, normal)")  # fmt: skip
+                        help="SCHED_FIFO priority of the threads that note the times of arrival, so that a busy machine "
+                        "does not delay them (default: 0, normal)")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="do not say what was recorded")
 
 
@@ -155,8 +156,11 @@ def run(args: argparse.Namespace) -> int:
     if refusal and not args.quiet:
         print(f"vla record: {refusal}", file=sys.stderr)
     rclpy.init(signal_handler_options=rclpy.SignalHandlerOptions.NO)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     node = rclpy.create_node("vla_record")
+    if args.realtime_priority and not refusal:  # writing must not keep the threads of DDS, or anything else, waiting
+        own_thread_realtime(min(args.realtime_priority, WRITER_PRIORITY))
     recorder = Recorder(node, args.out, args.topics, args.exclude, args.image_hz)
     with suppress(KeyboardInterrupt, ExternalShutdownException):
         rclpy.spin(node)

@@ -38,8 +38,8 @@ def set_stage(processes: Processes, bag: Path, scene: Scene, fault: Fault | None
         raise UserError("the simulated robot needs MuJoCo: pip install 'vla-runtime[sim]'")
     robot = ("-p", f"robot:={ROBOT}")
     processes.start("record", "vla_runtime.cli", "record", str(bag), "--image-hz", "2", "--quiet",
-                    # below the control loops (50), above everything else: it takes the figures
-                    "--realtime-priority", "10")  # fmt: skip
+                    # above the control loops (50): it takes the figures, as a controller would that has its own core
+                    "--realtime-priority", "60")  # fmt: skip
     for name in CONTROL:
         processes.start(name, f"vla_runtime.nodes.{name}_node", "--ros-args", *robot)
     processes.start("sim_robot", "vla_runtime.sim.robot_node", "--ros-args", *robot, "-p", f"seed:={scene.seed}",
