@@ -8,7 +8,7 @@ from rclpy.serialization import serialize_message
 from sensor_msgs.msg import JointState
 
 from vla_runtime.nodes.joint_map import JointMap, JointNameError, JointReader
-from vla_runtime.nodes.joint_state_cdr import from_message, read_joint_state
+from vla_runtime.nodes.joint_state_cdr import JointStateDecoder, from_message, read_joint_state
 from vla_runtime.nodes.messages import set_stamp
 
 NAMES = ("pan", "lift", "elbow", "grip")
@@ -150,6 +150,27 @@ def test_the_bytes_say_what_the_message_says(names, frame, with_velocity, with_e
     assert (flat.stamp_ns, flat.names) == (same.stamp_ns, same.names) == (12_345_678_901, tuple(names))
     for field in ("position", "velocity", "effort"):
         assert np.array_equal(getattr(flat, field), getattr(same, field))
+
+
+@given(
+    st.lists(
+        st.tuples(st.permutations(NAMES), st.sampled_from(["", "base", "tool0"]), st.booleans(), st.booleans()),
+        min_size=1, max_size=6,
+    ),
+    st.integers(1, 3),
+)  # fmt: skip
+@settings(deadline=None)
+def test_messages_one_after_the_other_are_read_as_each_alone(layouts, times):
+    decoder = JointStateDecoder()
+    for number, (names, frame, with_velocity, with_effort) in enumerate(x for x in layouts for _ in range(times)):
+        values = [number + 0.25 * i for i in range(4)]
+        message = state(names, values, values if with_velocity else (), values[::-1] if with_effort else ())
+        message.header.frame_id = frame
+        set_stamp(message.header.stamp, 10**9 + number)
+        flat, same = decoder.read(serialize_message(message)), from_message(message)
+        assert (flat.stamp_ns, flat.names) == (same.stamp_ns, same.names)
+        for field in ("position", "velocity", "effort"):
+            assert np.array_equal(getattr(flat, field), getattr(same, field))
 
 
 def test_of_several_messages_the_newest_counts_unless_they_are_parts():

@@ -19,7 +19,7 @@ from vla_runtime.nodes.messages import (
     set_stamp,
     stamp_ns,
 )
-from vla_runtime.nodes.trajectory_cdr import TrajectoryEncoder
+from vla_runtime.nodes.trajectory_cdr import TrajectoryEncoder, decode
 
 NAMES = ("pan", "lift", "grip")
 NOW = 1000.0
@@ -139,7 +139,7 @@ def chunk_message(stamps, rows=4, dt=0.04, times=None):
 
 
 def test_a_chunk(stamps):
-    chunk = read_chunk(over_the_wire(chunk_message(stamps)), stamps, NOW)
+    chunk = read_chunk(serialize_message(chunk_message(stamps)), stamps, NOW)
     assert chunk.t0 == pytest.approx(NOW - 0.3, abs=1e-6)
     assert chunk.dt == pytest.approx(0.04)
     assert (chunk.request_id, chunk.received, chunk.joint_names) == ("ab12:3", NOW, NAMES)
@@ -150,13 +150,32 @@ def test_a_chunk(stamps):
 @settings(deadline=None)
 def test_a_chunks_step_survives_the_message(rows, dt):
     stamps = StampClock(lambda: 1_790_000_000 * NANO, lambda: NOW)
-    assert read_chunk(over_the_wire(chunk_message(stamps, rows, dt)), stamps, NOW).dt == pytest.approx(dt, abs=1e-8)
+    assert read_chunk(serialize_message(chunk_message(stamps, rows, dt)), stamps, NOW).dt == pytest.approx(dt, abs=1e-8)
 
 
 @pytest.mark.parametrize("times", [[0.0], [], [0.0, 0.04, 0.12], [0.04, 0.08], [0.0, 0.0, 0.0]])
 def test_a_chunk_without_one_step_is_refused(stamps, times):
     with pytest.raises(MessageError):
-        read_chunk(chunk_message(stamps, times=times), stamps, NOW)
+        read_chunk(serialize_message(chunk_message(stamps, times=times)), stamps, NOW)
+
+
+@given(st.text("abc:1", max_size=9), st.integers(2, 9))
+@settings(deadline=None)
+def test_a_chunks_bytes_say_what_the_message_says(frame, rows):
+    stamps = StampClock(lambda: 1_790_000_000 * NANO, lambda: NOW)
+    message = chunk_message(stamps, rows)
+    message.header.frame_id = frame
+    flat = decode(serialize_message(message))
+    assert (flat.frame_id, flat.joint_names, flat.velocities.shape) == (frame, NAMES, (rows, 0))
+    assert flat.positions.tolist() == np.arange(3.0 * rows).reshape(rows, 3).tolist()
+    assert flat.times.tolist() == pytest.approx((0.04 * np.arange(rows)).tolist(), abs=1e-9)
+
+
+def test_a_chunk_with_a_row_too_short_is_refused_by_its_place(stamps):
+    message = chunk_message(stamps)
+    message.points[2].positions = message.points[2].positions[:2]
+    with pytest.raises(MessageError, match="point 2 has 2 values of positions"):
+        read_chunk(serialize_message(message), stamps, NOW)
 
 
 def test_bytes_that_are_no_trajectory_are_refused(stamps):

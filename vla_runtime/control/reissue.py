@@ -17,6 +17,7 @@ from vla_runtime.control.trajectory import MIN_SPACING_S, Trajectory
 
 REST_S = 0.1  # a message reaches at least this far, so that it cannot have ended when the controller reads it
 _NS = 1e-9
+_ROUNDING = 2e-8  # rad and rad/s: what a nanosecond of a stamp makes at 20 rad/s and 20 rad/s^2
 
 
 def rebased(trajectory: Trajectory, now: float) -> Trajectory:
@@ -79,7 +80,7 @@ def joined(trajectory: Trajectory, position: np.ndarray, velocity: np.ndarray, w
     nothing but rounding, the trajectory is returned as it is.
     """
     dp, dv = position - trajectory.positions[0], velocity - trajectory.velocities[0]
-    if max(np.abs(dp).max(), np.abs(dv).max()) < 1e-12:
+    if max(np.abs(dp).max(), np.abs(dv).max()) < _ROUNDING:
         return trajectory
     times = trajectory.times
     last = int(np.searchsorted(times, within_s + _NS, side="right")) - 1

@@ -23,11 +23,10 @@ from vla_runtime.nodes.tables import CONTROL_NODE
 from vla_runtime.nodes.trace import Note, Traced
 
 ASK_TIMEOUT_S = 0.5
-TRACE_PERIOD_S = 0.2
 TRACE_KEPT = 4000
 """Calls that wait for a recorder: at least twenty seconds."""
 TRACE_AT_ONCE = 120
-"""Calls written out at a time, three times what comes in: a backlog must not hold the interpreter for long."""
+"""Calls written out at a time, twice what comes in: a backlog must not hold the interpreter for long."""
 _SAME_ERROR = 50
 """An exception of the tick is logged the first time and then once per this many."""
 
@@ -65,7 +64,6 @@ class ControlNode(ManagedNode):
                 changed=node.reconsider,
             ),
         )
-        self._trace_timer = self.every(TRACE_PERIOD_S, self._send_trace)
 
     # what a subclass overrides
 
@@ -83,6 +81,11 @@ class ControlNode(ManagedNode):
 
     def object_to(self, settings) -> str | None:
         """A reason against new settings of the core that only the running node knows, or None."""
+
+    def regularly(self) -> None:
+        """Write out the trace."""
+        super().regularly()
+        self._send_trace()
 
     # for subclasses
 
@@ -114,7 +117,6 @@ class ControlNode(ManagedNode):
         self._notes.clear()
         self._traced = Traced(core, methods, self._notes.append, note)
         self._traced.begin(**start)
-        self._trace_timer.reset()
         return self._traced
 
     def _send_trace(self, most: int = TRACE_AT_ONCE) -> None:
@@ -123,8 +125,6 @@ class ControlNode(ManagedNode):
         While nobody listens it costs next to nothing: notes wait for a recorder that comes a little late, and when none
         comes, nothing is noted any more (a trace without its beginning is of no use).
         """
-        if self._trace is None or not (self._traced.tracing or self._notes):
-            self._trace_timer.cancel()  # nobody records; each wake costs a millisecond
         if self._trace is None or not self._notes:
             return
         if self._trace.get_subscription_count() == 0:

@@ -18,7 +18,7 @@ from vla_runtime.nodes.control_node import ControlNode
 from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.executor_report import plan_status, state_status
 from vla_runtime.nodes.joint_map import JointMap
-from vla_runtime.nodes.messages import TrajectoryWriter, read_chunk, read_trajectory
+from vla_runtime.nodes.messages import TrajectoryWriter, read_chunk, read_header, read_trajectory
 from vla_runtime.nodes.process import run_control
 from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST, offered_stream
 from vla_runtime.nodes.robot_file import Robot
@@ -50,7 +50,7 @@ class ExecutorNode(ControlNode):
         self._applied = self.settings
         self._joints = JointMap(names)
         self._encoder, self._request_writer = TrajectoryEncoder(names), TrajectoryWriter(names)
-        self._chunks = self.listen(JointTrajectory, "action_chunk", EVENTS)
+        self._chunks = self.listen(JointTrajectory, "action_chunk", EVENTS, raw=True)
         self._commands = self.listen(JointTrajectory, "joint_trajectory", LATEST, raw=True)
         self._watchdog = self.listen(DiagnosticStatus, "watchdog/state", LATCHED)
         self._planned = self.speak(JointTrajectory, "planned_trajectory", offered_stream(self.settings.period_s))
@@ -83,8 +83,8 @@ class ExecutorNode(ControlNode):
         if self.settings is not self._applied:
             self._retune()
         self._hear_watchdog()
-        for at, message in self._chunks.take():
-            self._offer(now, at, message)
+        for at, data in self._chunks.take():
+            self._offer(now, at, data)
         if not self.in_command:
             self._hear_command()
         tick = core.tick(now, self.read_joints(), self._command, self.in_command)
@@ -127,13 +127,13 @@ class ExecutorNode(ControlNode):
         except UserError as error:
             self.log_later("error", f"{self._commands.topic}: not understood: {error}")
 
-    def _offer(self, now: float, at: float, message: JointTrajectory) -> None:
+    def _offer(self, now: float, at: float, data: bytes) -> None:
         try:
-            refusal = self.core.offer(now, read_chunk(message, self.stamps, at))
+            refusal = self.core.offer(now, read_chunk(data, self.stamps, at))
         except UserError as error:
             refusal = error
         if refusal is not None:
-            self.log_later("warning", f"plan {message.header.frame_id} refused: {refusal}")
+            self.log_later("warning", f"plan {read_header(data)[1]} refused: {refusal}")
 
     def _ask(self, request: PlanRequest) -> None:
         # What will have been executed for certain when the answer comes, and what was executed a moment ago: the

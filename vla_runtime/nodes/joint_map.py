@@ -1,13 +1,14 @@
 """Joints by name, in every message: the order of a message is its sender's business."""
 
 from collections.abc import Callable, Sequence
+from math import isfinite, isnan
 
 import numpy as np
 from sensor_msgs.msg import JointState
 
 from vla_runtime.control.trajectory import JointSample
 from vla_runtime.errors import UserError
-from vla_runtime.nodes.joint_state_cdr import FlatJointState, from_message, read_joint_state
+from vla_runtime.nodes.joint_state_cdr import FlatJointState, JointStateDecoder, from_message
 
 _REMEMBERED_ORDERS = 16
 _VELOCITY_MEMORY_S = 0.2
@@ -68,6 +69,7 @@ class JointReader:
         self._position, self._velocity, self._effort = np.zeros(n), np.zeros(n), np.full(n, np.nan)
         self._picks: dict[tuple[str, ...], tuple[np.ndarray, np.ndarray]] = {}
         self._sound_names: tuple[str, ...] = ()  # of the last message whose names were in order
+        self._decoder = JointStateDecoder()
         self.fault = ""
         self.refused = 0
 
@@ -78,7 +80,7 @@ class JointReader:
         """
         parts: list[FlatJointState] = []
         for data in reversed(messages):
-            parts.append(read_joint_state(data))
+            parts.append(self._decoder.read(data))
             if len(self._pick(parts[-1].names)[0]) == len(self.joint_names):
                 break
         newest = None
@@ -92,27 +94,26 @@ class JointReader:
 
     def _read(self, flat: FlatJointState, t: float) -> JointSample | None:
         source, target = self._pick(flat.names)
-        given = {"position": flat.position, "velocity": flat.velocity, "effort": flat.effort}
-        problem = self._problem(flat.names, given, source)
+        problem = self._problem(flat, source)
         if problem:
             self.fault, self.refused = problem, self.refused + 1
             return None
-        position = given["position"][source]
-        velocity = given["velocity"][source] if len(given["velocity"]) else np.full(len(source), np.nan)
-        unknown = np.isnan(velocity)
-        if unknown.any():
+        position = flat.position[source]
+        velocity = flat.velocity[source] if len(flat.velocity) else np.full(len(source), np.nan)
+        if not isfinite(velocity.sum()):
+            unknown = np.isnan(velocity)
             gap = t - self._t[target]
             moving = (gap > 0) & (gap < _VELOCITY_MEMORY_S)
             differences = np.where(moving, (position - self._position[target]) / np.where(moving, gap, 1.0), 0.0)
             velocity = np.where(unknown, differences, velocity)
         self._position[target], self._velocity[target], self._t[target] = position, velocity, t
-        if len(given["effort"]):
-            self._effort[target] = given["effort"][source]
-        oldest = float(self._t.min())
+        if len(flat.effort):
+            self._effort[target] = flat.effort[source]
+        oldest = min(self._t.tolist())
         self.fault = "" if t - oldest <= _VELOCITY_MEMORY_S else self._lost(t)
         if oldest == -np.inf:
             return None
-        effort = None if np.isnan(self._effort).any() else self._effort.copy()
+        effort = None if isnan(self._effort.sum()) else self._effort.copy()
         return JointSample(oldest, self._position.copy(), self._velocity.copy(), effort)
 
     def _lost(self, t: float) -> str:
@@ -130,18 +131,22 @@ class JointReader:
             self._picks[names] = found
         return found
 
-    def _problem(self, names: tuple[str, ...], given: dict[str, np.ndarray], source: np.ndarray) -> str:
+    def _problem(self, flat: FlatJointState, source: np.ndarray) -> str:
+        names = flat.names
         if names != self._sound_names:
             if len(set(names)) != len(names):
                 return f"joint state names {', '.join(sorted({n for n in names if names.count(n) > 1}))} twice"
             if not len(source):
                 return f"joint states lack {', '.join(self.joint_names)}: they name {', '.join(names) or 'nothing'}"
             self._sound_names = names
-        for field, values in given.items():
+        for field in ("position", "velocity", "effort"):
+            values = getattr(flat, field)
             if len(values) != len(names) and (field == "position" or len(values)):
                 return f"joint state has {len(values)} values of {field} for {len(names)} names"
+            if field == "effort" or isfinite(values.sum()):
+                continue
             wrong = np.isinf(values) if field == "velocity" else ~np.isfinite(values)  # NaN: no such interface
-            if field != "effort" and len(values) and wrong[source].any():
+            if wrong[source].any():
                 bad = [names[i] for i in source if wrong[i]]
                 return f"joint state {field} of {', '.join(bad)} is not finite"
         return ""

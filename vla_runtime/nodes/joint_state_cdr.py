@@ -7,7 +7,10 @@ import numpy as np
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import JointState
 
-from vla_runtime.nodes.cdr import NANO, aligned, body_of, get_header, get_names
+from vla_runtime.nodes.cdr import LITTLE_ENDIAN, NANO, aligned, body_of, get_header, get_names
+
+_STAMP, _STAMP_AT = struct.Struct("<iI"), len(LITTLE_ENDIAN)
+_COUNT = struct.Struct("<I")
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,6 +22,56 @@ class FlatJointState:
     position: np.ndarray
     velocity: np.ndarray
     effort: np.ndarray
+
+
+class JointStateDecoder:
+    """Reads serialised JointStates; those that are laid out as the one before it reads at known places."""
+
+    def __init__(self) -> None:
+        self._length = 0
+        self._middle = slice(0, 0)  # frame_id, names, and how many positions
+        self._expected = b""
+        self._velocity = self._effort = 0  # where their counts stand
+        self._like: FlatJointState | None = None
+
+    def read(self, data: bytes) -> FlatJointState:
+        """Read one message; what is not little-endian CDR is left to rclpy."""
+        like = self._like
+        if like is None or len(data) != self._length or data[self._middle] != self._expected:
+            return self._learn(data)
+        counts = _COUNT.unpack_from(data, self._velocity)[0], _COUNT.unpack_from(data, self._effort)[0]
+        if counts != (len(like.velocity), len(like.effort)):
+            return self._learn(data)
+        sec, nanosec = _STAMP.unpack_from(data, _STAMP_AT)
+        fields = (
+            np.frombuffer(data, "<f8", len(values), _numbers_at(at)) if len(values) else values
+            for values, at in ((like.position, self._middle.stop - 4), (like.velocity, self._velocity),
+                               (like.effort, self._effort))
+        )  # fmt: skip
+        return FlatJointState(sec * NANO + nanosec, like.names, *fields)
+
+    def _learn(self, data: bytes) -> FlatJointState:
+        flat = read_joint_state(data)
+        self._like = None
+        if data[: len(LITTLE_ENDIAN)] == LITTLE_ENDIAN:
+            body = body_of(data)
+            _, at = get_names(body, get_header(body)[2])
+            position = len(LITTLE_ENDIAN) + aligned(at, 4)
+            self._velocity = _after(position, len(flat.position))
+            self._effort = _after(self._velocity, len(flat.velocity))
+            self._middle = slice(_STAMP_AT + _STAMP.size, position + 4)
+            self._expected, self._length, self._like = data[self._middle], len(data), flat
+        return flat
+
+
+def _numbers_at(count_at: int) -> int:
+    """Where doubles begin whose count stands there; both counted from the beginning of the message."""
+    return len(LITTLE_ENDIAN) + aligned(count_at + 4 - len(LITTLE_ENDIAN), 8)
+
+
+def _after(count_at: int, count: int) -> int:
+    """Where the next count stands."""
+    return _numbers_at(count_at) + 8 * count if count else count_at + 4
 
 
 def read_joint_state(data: bytes) -> FlatJointState:

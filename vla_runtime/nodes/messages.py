@@ -96,7 +96,9 @@ def read_trajectory(data: bytes, joints: JointMap, stamps: StampClock, arrival: 
 
     Raises MessageError or JointNameError. Whether it may be followed is not judged here.
     """
-    flat = decode(data) or _flat(data)
+    flat = decode(data)
+    if flat is None or not flat.velocities.size:
+        flat = _flat(data)
     order = joints.order(flat.joint_names, "trajectory")
     first = float(flat.times[0])
     return Trajectory(
@@ -109,7 +111,7 @@ def read_trajectory(data: bytes, joints: JointMap, stamps: StampClock, arrival: 
     )
 
 
-def _flat(data: bytes) -> FlatTrajectory:
+def _flat(data: bytes, moving: bool = True) -> FlatTrajectory:
     try:
         message = deserialize_message(data, JointTrajectory)
     except Exception as error:  # rclpy raises what its C++ does
@@ -122,23 +124,24 @@ def _flat(data: bytes) -> FlatTrajectory:
         tuple(message.joint_names),
         read_times(message),
         read_table(message, "positions"),
-        read_table(message, "velocities"),
+        read_table(message, "velocities") if moving else np.zeros((len(message.points), 0)),
     )
 
 
-def read_chunk(message: JointTrajectory, stamps: StampClock, arrival: float) -> ActionChunk:
-    """An answer of the policy, in the policy's own order of joints. Raises MessageError."""
-    if len(message.points) < 2:
-        raise MessageError(f"a chunk of {len(message.points)} points: at least 2 are needed to know its step")
-    times = read_times(message)
+def read_chunk(data: bytes, stamps: StampClock, arrival: float) -> ActionChunk:
+    """A serialised answer of the policy, in the policy's own order of joints. Raises MessageError."""
+    flat = decode(data) or _flat(data, moving=False)
+    times = flat.times
+    if len(times) < 2:
+        raise MessageError(f"a chunk of {len(times)} points: at least 2 are needed to know its step")
     dt = float(times[-1] - times[0]) / (len(times) - 1)
     if times[0] != 0.0 or dt <= 0 or not np.allclose(times, dt * np.arange(len(times)), atol=1e-6, rtol=0.0):
         raise MessageError("a chunk's times must be 0, dt, 2 dt, ... with one dt above 0")
     return ActionChunk(
-        t0=stamps.to_steady(stamp_ns(message.header.stamp)),
+        t0=stamps.to_steady(flat.stamp_ns),
         dt=dt,
-        joint_names=tuple(message.joint_names),
-        positions=read_table(message, "positions"),
-        request_id=message.header.frame_id,
+        joint_names=flat.joint_names,
+        positions=flat.positions,
+        request_id=flat.frame_id,
         received=arrival,
     )
