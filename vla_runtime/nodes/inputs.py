@@ -37,7 +37,11 @@ class _PolledGroup(CallbackGroup):
 
 
 class PolledInput:
-    """One topic, read on demand by one thread. ``raw``: messages are taken as their bytes."""
+    """One topic, read on demand by one thread.
+
+    ``report``: told by name of publishers whose QoS keeps their messages from us; None where the QoS was made to match.
+    ``raw``: messages are taken as their bytes.
+    """
 
     def __init__(
         self,
@@ -45,7 +49,7 @@ class PolledInput:
         message_type: type,
         topic: str,
         qos: QoSProfile,
-        report: Callable[[str], None],
+        report: Callable[[str], None] | None,
         *,
         raw: bool = False,
     ):
@@ -60,20 +64,13 @@ class PolledInput:
             callback_group=self.group,
             raw=raw,
         )
-        watch_qos(node, self.topic, qos, report)
+        if report is not None:
+            watch_qos(node, self.topic, qos, report)
         self._polled_at = time.monotonic()
 
     def take(self) -> list[tuple[float, Any]]:
         """All messages since the last call, at most ``depth``, oldest first: (steady seconds of arrival, message)."""
-        taken = []
-        handle = self.subscription.handle
-        message_type, raw = self.subscription.msg_type, self.subscription.raw
-        with handle:
-            while len(taken) < self.depth:
-                item = handle.take_message(message_type, raw)
-                if item is None:
-                    break
-                taken.append(item)
+        taken = self.take_as_received()
         now = time.monotonic()
         earliest, self._polled_at = self._polled_at, now
         if not taken:
@@ -83,6 +80,19 @@ class PolledInput:
         return [
             (min(now, max(earliest, now - (wall - _received(info, wall)) / 1e9)), message) for message, info in taken
         ]
+
+    def take_as_received(self) -> list[tuple[Any, dict]]:
+        """The same messages, each with what DDS noted of it (``received_timestamp``: system nanoseconds)."""
+        taken = []
+        handle = self.subscription.handle
+        message_type, raw = self.subscription.msg_type, self.subscription.raw
+        with handle:
+            while len(taken) < self.depth:
+                item = handle.take_message(message_type, raw)
+                if item is None:
+                    break
+                taken.append(item)
+        return taken
 
     def newest(self) -> tuple[float, Any] | None:
         """The newest message since the last call, or None."""
@@ -95,7 +105,8 @@ class PolledInput:
 
     def destroy(self, node: Node) -> None:
         """Unsubscribe."""
-        _WATCHES[node].forget(self.topic)
+        if node in _WATCHES:
+            _WATCHES[node].forget(self.topic)
         node.destroy_subscription(self.subscription)
 
 

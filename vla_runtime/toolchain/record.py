@@ -7,30 +7,41 @@ traces), without decoding: the bytes that DDS delivered go to the bag, each with
 
 import argparse
 import importlib
+import math
 import re
 import signal
 import sys
+import time
+from bisect import bisect_right
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rosbags.interfaces import Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
+from rosbags.interfaces import Connection, Qos, QosDurability, QosHistory, QosLiveliness, QosReliability, QosTime
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
 from vla_runtime.errors import UserError
 
+if TYPE_CHECKING:
+    from vla_runtime.nodes.inputs import PolledInput
+
 # Not what a decision depends on, and on some robots the loudest topics there are.
 NEVER = r"/(rosout|parameter_events)$|/_"
 IMAGE_TYPES = {"sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"}
 LOOK_FOR_TOPICS_S = 0.25
+POLL_S = 0.05
 WRITER_PRIORITY = 10
 
 
 class Recorder:
-    """Subscribes to topics as they appear and writes what arrives.
+    """Subscribes to topics as they appear and writes what arrives. Everything happens in ``poll``.
+
+    It polls: a callback per message costs rclpy a millisecond, which at 300 messages a second is a third of a core.
 
     Args:
-        node: an rclpy node; somebody else spins it.
+        node: an rclpy node; nobody needs to spin it.
         folder: the bag's directory; must not exist yet.
         include, exclude: regular expressions over full topic names.
         image_hz: at most so many images a second of each camera; 0 for all.
@@ -46,16 +57,40 @@ class Recorder:
         folder.parent.mkdir(parents=True, exist_ok=True)
         self._writer = Writer(folder, version=9, storage_plugin=StoragePlugin.MCAP)
         self._writer.open()
-        self._subscriptions: dict[str, object] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._later: list[tuple[int, _Topic, bytes]] = []
+        self._looked_at = -math.inf
         self.counts: dict[str, int] = {}
         self.skipped: dict[str, str] = {}
-        self._look()
-        node.create_timer(LOOK_FOR_TOPICS_S, self._look)
+
+    def poll(self) -> None:
+        """Write what has arrived, in the order of arrival; now and then, look for new topics."""
+        if time.monotonic() - self._looked_at >= LOOK_FOR_TOPICS_S:
+            self._looked_at = time.monotonic()
+            self._look()
+        # What arrives while the topics are gone through waits for the next time, so that the bag is in order.
+        begin_ns = time.time_ns()
+        arrived = self._later
+        for topic in self._topics.values():
+            arrived += [(info["received_timestamp"], topic, data) for data, info in topic.source.take_as_received()]
+        arrived.sort(key=lambda item: item[0])
+        now = bisect_right(arrived, begin_ns, key=lambda item: item[0])
+        self._later = arrived[now:]
+        for item in arrived[:now]:
+            self._write(*item)
+
+    def _write(self, received_ns: int, topic: "_Topic", data: bytes) -> None:
+        # Messages from before we came may arrive after newer ones: only a thinned topic is held to an order.
+        if topic.gap_ns and received_ns - topic.last_ns < topic.gap_ns:
+            return
+        topic.last_ns = received_ns
+        self._writer.write(topic.connection, received_ns, data)
+        self.counts[topic.source.topic] += 1
 
     def _look(self) -> None:
         for topic, type_names in self._node.get_topic_names_and_types():
             wanted = self._include.search(topic) and not self._exclude.search(topic) and not re.search(NEVER, topic)
-            if not wanted or topic in self._subscriptions or topic in self.skipped:
+            if not wanted or topic in self._topics or topic in self.skipped:
                 continue
             publishers = self._node.get_publishers_info_by_topic(topic)
             if not publishers:
@@ -67,33 +102,35 @@ class Recorder:
             self._subscribe(topic, type_names[0], publishers)
 
     def _subscribe(self, topic: str, type_name: str, publishers: list) -> None:
+        from vla_runtime.nodes.inputs import PolledInput
+
         profile = _profile_that_matches(publishers)
         connection = self._writer.add_connection(
             topic, type_name, typestore=self._types, offered_qos_profiles=[_for_the_bag(profile)]
         )
         gap_ns = self._image_gap_ns if type_name in IMAGE_TYPES else 0
-        last_ns = 0
+        if gap_ns:
+            profile.depth = 1  # of the pictures between two that are written, none is fetched
         self.counts[topic] = 0
-
-        def write(data: bytes, info: dict) -> None:
-            nonlocal last_ns
-            received_ns = info["received_timestamp"]
-            # Messages from before we came may arrive after newer ones: only a thinned topic is held to an order.
-            if gap_ns and received_ns - last_ns < gap_ns:
-                return
-            last_ns = received_ns
-            self._writer.write(connection, received_ns, data)
-            self.counts[topic] += 1
-
-        self._subscriptions[topic] = self._node.create_subscription(
-            _message_class(type_name), topic, write, profile, raw=True
-        )
+        source = PolledInput(self._node, _message_class(type_name), topic, profile, None, raw=True)
+        self._topics[topic] = _Topic(source, connection, gap_ns)
 
     def close(self) -> None:
         """Write the bag's index and metadata; without this the bag has no end."""
-        for subscription in self._subscriptions.values():
-            self._node.destroy_subscription(subscription)
+        self.poll()
+        for item in self._later:
+            self._write(*item)
+        for topic in self._topics.values():
+            topic.source.destroy(self._node)
         self._writer.close()
+
+
+@dataclass
+class _Topic:
+    source: "PolledInput"
+    connection: Connection
+    gap_ns: int
+    last_ns: int = 0
 
 
 def _message_class(type_name: str):
@@ -134,15 +171,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image-hz", type=float, default=0.0, metavar="HZ",
                         help="at most so many images a second of each camera (default: all)")  # fmt: skip
     parser.add_argument("--realtime-priority", type=int, default=0, metavar="N",
-                        help="SCHED_FIFO priority of the threads that note the times of arrival, so that a busy machine "
-                        "does not delay them (default: 0, normal)")  # fmt: skip
+                        help="SCHED_FIFO priority of the threads that note the times of arrival, so that a busy "
+                        "machine does not delay them (default: 0, normal)")  # fmt: skip
     parser.add_argument("--quiet", action="store_true", help="do not say what was recorded")
 
 
 def run(args: argparse.Namespace) -> int:
     """Record until Ctrl-C."""
     import rclpy
-    from rclpy.executors import ExternalShutdownException
 
     from vla_runtime.nodes.realtime import own_thread_realtime
 
@@ -162,8 +198,10 @@ def run(args: argparse.Namespace) -> int:
     if args.realtime_priority and not refusal:  # writing must not keep the threads of DDS, or anything else, waiting
         own_thread_realtime(min(args.realtime_priority, WRITER_PRIORITY))
     recorder = Recorder(node, args.out, args.topics, args.exclude, args.image_hz)
-    with suppress(KeyboardInterrupt, ExternalShutdownException):
-        rclpy.spin(node)
+    with suppress(KeyboardInterrupt):
+        while True:
+            recorder.poll()
+            time.sleep(POLL_S)
     # A terminal and a launch both send Ctrl-C: the second must not cut off the bag's end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
