@@ -37,7 +37,8 @@ def test_elapsed_counts_messages_that_are_over_and_used_up_plans():
     assert figures.elapsed_executed(good, [chunk(0.9)]) == 0
     assert figures.elapsed_executed([command(1.0, stamp=0.97)], [chunk(0.9)]) == 0  # late, but its end is to come
     assert figures.elapsed_executed([command(1.0, stamp=0.95)], [chunk(0.9)]) == 1
-    assert figures.elapsed_executed([command(2.0)], [chunk(0.9)]) == 1  # the plan ended at 1.88
+    assert figures.elapsed_executed([command(1.91)], [chunk(0.9)]) == 0  # the plan ended at 1.88: this is the brake
+    assert figures.elapsed_executed([command(2.0)], [chunk(0.9)]) == 1
 
 
 @pytest.mark.parametrize("fault", ["moving at the end", "nan", "times"])

@@ -2,13 +2,17 @@
 
 ``thread``: a bare thread that sleeps until absolute deadlines, with the priority that the control nodes ask for; it is
 what the machine can do. ``timer``: an rclpy timer in a SingleThreadedExecutor that publishes the same message; it is
-what a plain node does. Prints one JSON line: ``{"period_error_p99_ms": ..., "max_gap_ms": ..., "rate_hz": ...}``.
+what a plain node does. Runs for ``--seconds`` or until Ctrl-C, then prints one JSON line:
+``{"period_error_p99_ms": ..., "max_gap_ms": ..., "rate_hz": ...}``.
 """
 
 import argparse
 import json
+import math
+import signal
 import sys
 import time
+from contextlib import suppress
 
 import numpy as np
 
@@ -22,16 +26,18 @@ def bare_thread(seconds: float) -> list[float]:
 
     own_thread_realtime(PRIORITY)
     begin = time.monotonic()
-    wakings = []
-    for number in range(1, int(seconds / PERIOD_S) + 1):
-        time.sleep(max(0.0, begin + number * PERIOD_S - time.monotonic()))
-        wakings.append(time.monotonic())
+    wakings: list[float] = []
+    with suppress(KeyboardInterrupt):
+        while len(wakings) < seconds / PERIOD_S - 1e-9:
+            time.sleep(max(0.0, begin + (len(wakings) + 1) * PERIOD_S - time.monotonic()))
+            wakings.append(time.monotonic())
     return wakings
 
 
 def rclpy_timer(seconds: float) -> list[float]:
     """Publish a 25-point trajectory of 6 joints from an rclpy timer; return the steady times of its calls, s."""
     import rclpy
+    from rclpy.executors import ExternalShutdownException
     from trajectory_msgs.msg import JointTrajectory
 
     from vla_runtime.nodes.messages import TrajectoryWriter
@@ -49,8 +55,9 @@ def rclpy_timer(seconds: float) -> list[float]:
 
     node.create_timer(PERIOD_S, tick)
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        rclpy.spin_once(node, timeout_sec=0.1)
+    with suppress(KeyboardInterrupt, ExternalShutdownException):
+        while time.monotonic() < end:
+            rclpy.spin_once(node, timeout_sec=0.1)
     node.destroy_node()
     rclpy.try_shutdown()
     return calls
@@ -71,8 +78,9 @@ def main() -> int:
     """Run one yardstick and print its figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("which", choices=["thread", "timer"])
-    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=math.inf)
     args = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits it ignored
     times = (bare_thread if args.which == "thread" else rclpy_timer)(args.seconds)
     print(json.dumps(figures(times)))
     return 0

@@ -79,7 +79,14 @@ def _perform(args, processes, out: Path) -> tuple[list[Episode], dict]:
     from vla_runtime.toolchain.demo.conductor import Conductor
     from vla_runtime.toolchain.demo.faults import FAULTS, FaultInjector
     from vla_runtime.toolchain.demo.live import LiveView
-    from vla_runtime.toolchain.demo.stage import CONTROL, Scene, cpu_seconds, set_stage, wait_until_driving
+    from vla_runtime.toolchain.demo.stage import (
+        CONTROL,
+        Scene,
+        cpu_seconds,
+        set_stage,
+        stolen_seconds,
+        wait_until_driving,
+    )
 
     script = _script(args.episodes, args.seed)
     fault = FAULTS[args.fault] if args.fault else None
@@ -89,7 +96,8 @@ def _perform(args, processes, out: Path) -> tuple[list[Episode], dict]:
         view.note(f"DDS domain {os.environ['ROS_DOMAIN_ID']}, logs and bag in {out}/")
         set_stage(processes, out / "bag", Scene(args.bundle, *script[0]), fault)
         wait_until_driving(processes, conductor, lambda: view.show("starting", conductor.view))
-        begin, cpu = time.monotonic(), cpu_seconds(processes)
+        yardstick = processes.start("yardstick", "vla_runtime.toolchain.loop_yardsticks", "thread")
+        begin, cpu, stolen = time.monotonic(), cpu_seconds(processes), stolen_seconds()
         for index, (seed, instruction) in enumerate(script):
             title = f"episode {index + 1} of {len(script)}: {instruction}"
             injector = FaultInjector(fault, processes, conductor.tell_fault) if fault and index == 0 else None
@@ -102,8 +110,17 @@ def _perform(args, processes, out: Path) -> tuple[list[Episode], dict]:
         elapsed = time.monotonic() - begin
         whole = fault is None or fault.kill not in CONTROL  # a killed process took its CPU time with it
         share_of_core = (cpu_seconds(processes) - cpu) / elapsed if whole else None
+        took, total = (after - before for before, after in zip(stolen, stolen_seconds()))
     conductor.close()
-    return episodes, {"seconds": elapsed, "control_cpu_share": share_of_core}
+    yardstick.stop()
+    machine = {"bare_thread": _last_json(yardstick.log_path), "stolen_cpu_share": took / total}
+    return episodes, {"seconds": elapsed, "control_cpu_share": share_of_core, "machine": machine}
+
+
+def _last_json(path: Path) -> dict:
+    """What a process that measures said last; empty if it said nothing."""
+    lines = path.read_text().splitlines()
+    return json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
 
 
 def _script(count: int, seed: int) -> list[tuple[int, str]]:

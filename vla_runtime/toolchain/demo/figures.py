@@ -4,9 +4,12 @@ from itertools import pairwise
 
 import numpy as np
 
+from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
 from vla_runtime.toolchain.run_log import Motion, RunLog
 
 PERIOD_S = 0.02
+BRAKE_RESENT_S = WATCHDOG_TABLE.load({}).stream_deadline_s
+"""How long the watchdog re-sends the brake at the end of a plan, with that plan's id, before the fallback begins."""
 NOT_COMPUTED = {"wait", "observation_age", "total"}
 """What `policy/latency` carries besides the policy's own stages."""
 
@@ -34,12 +37,15 @@ def elapsed_executed(commands: list[Motion], chunks: list[Motion]) -> int:
     """Count commands that drive a waypoint whose time has passed.
 
     Either nothing of the message is left when it arrives (its last point lies in the past), or it follows a plan whose
-    last waypoint (observation stamp + (H - 1) dt) lies before the message's stamp. A message that merely arrives late
+    last waypoint (observation stamp + (H - 1) dt) lies before the message's stamp by more than ``BRAKE_RESENT_S``:
+    until then, what is left of such a message is the brake after the last waypoint. A message that merely arrives late
     executes nothing that has elapsed: the controller samples it at the present instant.
     """
     ends = {chunk.plan_id: chunk.stamp + chunk.times[-1] for chunk in chunks}
     over = sum(command.received > command.stamp + command.times[-1] for command in commands)
-    used_up = sum(command.stamp > ends[command.plan_id] + 1e-6 for command in commands if command.plan_id in ends)
+    used_up = sum(
+        command.stamp > ends[command.plan_id] + BRAKE_RESENT_S for command in commands if command.plan_id in ends
+    )
     return int(over + used_up)
 
 

@@ -79,6 +79,12 @@ def wait_until_driving(processes: Processes, conductor: Conductor, tick) -> None
         raise UserError(f"nothing drives the arm: the watchdog is in {view.state} ({view.cause}).\n{problems}")
 
 
+def stolen_seconds() -> tuple[float, float]:
+    """Time that a hypervisor took from this machine's processors, and all processor time, since the boot, s."""
+    ticks = [int(number) for number in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
+    return ticks[7] / os.sysconf("SC_CLK_TCK"), sum(ticks) / os.sysconf("SC_CLK_TCK")
+
+
 def cpu_seconds(processes: Processes, names: tuple[str, ...] = CONTROL) -> float:
     """CPU time that processes have used so far, user and system, s."""
     ticks = 0

@@ -34,7 +34,14 @@ def summary_table(figures: dict) -> Table:
     table.add_column()
     latency = figures["inference_ms"]
     states = ", ".join(f"{state} {seconds:.1f} s" for state, seconds in figures["time_in_state_s"].items())
-    cpu = figures["control_cpu_share"]
+    cpu, thread = figures["control_cpu_share"], figures["machine"]["bare_thread"]
+    yardstick = "not measured"
+    if thread:
+        stolen = 100 * figures["machine"]["stolen_cpu_share"]
+        yardstick = (
+            f"{thread['period_error_p99_ms']:.2f} ms; largest gap {thread['max_gap_ms']:.1f} ms "
+            f"({stolen:.1f} % of the CPU stolen)"
+        )
     rows = [
         ("lifted the right cube", f"{figures['successes']} of {figures['episodes']}"),
         ("lifted a wrong cube", str(figures["wrong_object"])),
@@ -42,6 +49,7 @@ def summary_table(figures: dict) -> Table:
                                        f"{100 * figures['ticks_share']:.2f} % of the ticks"),
         ("|period - 20 ms|, p99", f"{figures['period_error_p99_ms']:.2f} ms; "
                                   f"largest gap {figures['max_gap_ms']:.1f} ms"),
+        ("the same of a bare thread", yardstick),
         ("elapsed waypoints executed", str(figures["elapsed_executed"])),
         ("messages rejected / malformed", f"{figures['rejected_messages']} / {figures['message_faults']}"),
         ("steps beyond a limit", str(figures["limit_violations"])),
