@@ -11,10 +11,12 @@ from collections.abc import Callable
 import numpy as np
 import rclpy
 from rclpy.executors import SingleThreadedExecutor
+from rclpy.qos import QoSProfile
 from sensor_msgs.msg import JointState
 from std_msgs.msg import String
 from trajectory_msgs.msg import JointTrajectory
 
+from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.messages import TrajectoryWriter
 from vla_runtime.nodes.qos import LATCHED, LATEST
 from vla_runtime.toolchain.monitor.board import Board, View
@@ -46,13 +48,16 @@ class Conductor:
         self._fault = self._node.create_publisher(String, "sim/fault", LATCHED)
         self._teleop = self._node.create_publisher(JointTrajectory, "teleop_trajectory", LATEST)
         self._node.create_subscription(String, "sim/status", self._saw_robot, LATCHED)
-        self._node.create_subscription(JointState, "joint_states", self._saw_joints, 1)
+        self._joint_states = PolledInput(self._node, JointState, "joint_states", QoSProfile(depth=1), None)
 
     def _saw_robot(self, message: String) -> None:
         self.robot = json.loads(message.data)
 
-    def _saw_joints(self, message: JointState) -> None:
-        self._joints = tuple(message.name), np.asarray(message.position)
+    def _look_at_joints(self) -> None:
+        newest = self._joint_states.newest()
+        if newest is None:
+            return
+        self._joints = tuple(newest[1].name), np.asarray(newest[1].position)
         if self._home is None:
             self._home = self._joints[1]
 
@@ -108,6 +113,7 @@ class Conductor:
         self._listener.listen(seconds / 2)
         while (left := end - time.monotonic()) > 0:
             self._executor.spin_once(left)
+        self._look_at_joints()
 
     def close(self) -> None:
         """Leave the domain."""

@@ -11,6 +11,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Float64MultiArray
 from trajectory_msgs.msg import JointTrajectory
 
+from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.toolchain.monitor.board import Board, Status
 
 NODES = ("watchdog", "executor", "policy")
@@ -42,7 +43,7 @@ class Listener:
         self._executor = SingleThreadedExecutor(context=self._context)
         self._executor.add_node(self._node)
         self._command_topic = command_topic
-        self._commands = None
+        self._commands: PolledInput | None = None  # polled: a callback for each would cost a tenth of a core
         self._looked = float("-inf")
         prefix = self._node.get_namespace().strip("/")
         self._mine = f"{prefix}/" if prefix else ""
@@ -60,6 +61,8 @@ class Listener:
                 self._look_around()
             with suppress(ExternalShutdownException):
                 self._executor.spin_once(timeout_sec=min(left, 0.1))
+            for at, _ in self._commands.take() if self._commands is not None else ():
+                self._board.hear_command(at)
 
     def ros_now(self) -> float:
         """Seconds of the ROS clock."""
@@ -78,9 +81,7 @@ class Listener:
             request = GetParameters.Request(names=list(DEADLINES.values()))
             self._parameters.call_async(request).add_done_callback(self._note_deadlines)
         if self._command_topic and self._commands is None:
-            self._commands = self._node.create_subscription(
-                JointTrajectory, self._command_topic, self._command, COMMANDS
-            )
+            self._commands = PolledInput(self._node, JointTrajectory, self._command_topic, COMMANDS, None, raw=True)
         if self._command_topic:
             infos = self._node.get_publishers_info_by_topic(self._node.resolve_topic_name(self._command_topic))
             self._board.publishers = tuple(sorted(f"{i.node_namespace.rstrip('/')}/{i.node_name}" for i in infos))
@@ -106,9 +107,6 @@ class Listener:
 
     def _latency(self, message: Float64MultiArray) -> None:
         self._board.hear_latency({dim.label: value for dim, value in zip(message.layout.dim, message.data)})
-
-    def _command(self, _message: JointTrajectory) -> None:
-        self._board.hear_command(time.monotonic())
 
 
 def _status(message: DiagnosticStatus) -> Status:
