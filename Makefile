@@ -53,7 +53,7 @@ setup-export: .venv-export/.ready
 	touch $@
 
 train-demo: setup-export system-libraries
-	.venv-export/bin/vla train-demo --out bundles/demo --seed 0
+	.venv-export/bin/vla train-demo --out bundles/demo-fp32 --seed 0
 
 # TensorRT-RTX parses and builds without a GPU; the build test looks for this environment and skips without it.
 setup-tensorrt: .venv-trt/.ready

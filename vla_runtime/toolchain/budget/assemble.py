@@ -45,7 +45,8 @@ def catalogue(extra: Iterable[Path] = ()) -> str:
     """Return the lists of policies, devices and number formats as text."""
     lines = ["policies:"]
     lines += [f"  {name:<14}{shape.title}" for name, shape in sorted(load_policies(extra).items())]
-    lines += [f"  {'demo':<14}the bundle under bundles/demo, read from its ONNX files", "", "devices:"]
+    lines += [f"  {'demo':<14}the bundle under bundles/demo, read from its ONNX files"]
+    lines += [f"  {'demo-fp32':<14}the same before its backbone was quantised", "", "devices:"]
     for name, device in load_devices(extra).items():
         lines.append(f"  {name:<14}{device.title}: {device.tflops.get('fp16', 0):g} TFLOPS fp16, "
                      f"{device.bandwidth_gb_s:g} GB/s, {device.memory_gb:g} GB")  # fmt: skip

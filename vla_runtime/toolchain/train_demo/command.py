@@ -15,7 +15,7 @@ ROBOT = Path("config/robots/so101_sim.yaml")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `vla train-demo`."""
-    parser.add_argument("--out", type=Path, required=True, help="folder of the bundle to write, e.g. bundles/demo")
+    parser.add_argument("--out", type=Path, required=True, help="folder of the bundle to write, e.g. bundles/demo-fp32")
     parser.add_argument(
         "--data", type=Path, default=Path("data/demo"), help="shards and checkpoints (default: data/demo)"
     )
