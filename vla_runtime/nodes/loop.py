@@ -2,7 +2,7 @@
 
 A tick that is late runs at once; ticks whose whole period has passed are skipped and counted, never replayed in a
 burst. Deadlines are multiples of the period (plus a phase), so that loops in several processes of one host keep
-their order: the executor first, the watchdog half a period later. A loop with a lead works before the deadline and
+their order: the executor first, then the watchdog. A loop with a lead works before the deadline and
 speaks at it: how long its work took is then no jitter of the stream.
 """
 
