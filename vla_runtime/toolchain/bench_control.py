@@ -141,11 +141,12 @@ def _print(figures: dict) -> None:
         table.add_row(name, f"{row[rate]:.2f}", f"{row['period_error_p99_ms']:.3f}", f"{row['max_gap_ms']:.2f}")
     console = Console()
     console.print(table)
+    stolen = figures["machine"]["stolen_cpu_share"]
     console.print(f"The loop's p99 is {figures['ratio_to_bare_thread']:.2f} times the bare thread's and "
                   f"{figures['ratio_to_rclpy_timer']:.2f} times the rclpy timer's, where commands arrive "
                   f"{figures['arrival_ratio_to_bare_thread']:.2f} and {figures['arrival_ratio_to_rclpy_timer']:.2f} "
                   f"times. Both control processes use {100 * figures['control_cpu_share']:.1f} % of one core; "
-                  f"the host stole {100 * figures['machine']['stolen_cpu_share']:.1f} % of this machine's CPU time.")  # fmt: skip
+                  f"the host stole {100 * stolen:.1f} % of this machine's CPU time.")  # fmt: skip
     ticks = figures["ticks"]
     for core in ("executor", "watchdog"):
         console.print(f"{core}.tick with {ticks['joints']} joints, H = {ticks['horizon']}: p50 "
