@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.interpolate import CubicHermiteSpline
 
 from vla_runtime.control.brake import brake
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.reissue import rebased
 from vla_runtime.control.trajectory import Trajectory
-from vla_runtime.sim.command_checker import CommandChecker
+from vla_runtime.sim.command_checker import CommandChecker, cubics
 from vla_runtime.sim.watchdog_rig import six_joints
 
 LIMITS = six_joints()
@@ -32,6 +33,15 @@ def changed(what: str, row: int, value: float) -> Trajectory:
     values = getattr(stop(), what).copy()
     values[row, 2] = value
     return replace(stop(), **{what: values})
+
+
+def test_the_cubics_are_those_of_scipy():
+    rng = np.random.default_rng(3)
+    times = np.cumsum(rng.uniform(0.004, 0.05, 20))
+    positions, velocities = rng.normal(size=(20, 6)), rng.normal(size=(20, 6))
+    found = cubics(np.diff(times)[:, None], positions, velocities)
+    wanted = CubicHermiteSpline(times, positions, velocities).c
+    assert np.allclose(found, wanted, rtol=1e-9, atol=1e-9)
 
 
 def test_a_sound_stream_passes():
