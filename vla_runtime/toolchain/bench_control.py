@@ -154,7 +154,8 @@ def _print(figures: dict) -> None:
                   f"{figures['ratio_to_rclpy_timer']:.2f} times the rclpy timer's, where commands arrive "
                   f"{figures['arrival_ratio_to_bare_thread']:.2f} and {figures['arrival_ratio_to_rclpy_timer']:.2f} "
                   f"times. Both control processes use {100 * figures['control_cpu_share']:.1f} % of one core, "
-                  f"{100 * alone:.1f} % when nothing is recorded; the host stole {100 * stolen:.1f} % of this machine's CPU time.")  # fmt: skip
+                  f"{100 * alone:.1f} % when nothing is recorded; "
+                  f"the host stole {100 * stolen:.1f} % of this machine's CPU time.")  # fmt: skip
     ticks = figures["ticks"]
     for core in ("executor", "watchdog"):
         console.print(f"{core}.tick with {ticks['joints']} joints, H = {ticks['horizon']}: p50 "
