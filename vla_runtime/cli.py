@@ -28,6 +28,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench policy": ("vla_runtime.toolchain.bench_policy", "time each stage of a bundle"),
     "bench control": ("vla_runtime.toolchain.bench_control", "measure the 50 Hz loop under inference load"),
     "bench faults": ("vla_runtime.toolchain.bench_faults", "throw faults at the control core and count violations"),
+    "bench soak": ("vla_runtime.toolchain.bench_soak", "run everything for half an hour and show what grows"),
     "train-demo": ("vla_runtime.toolchain.train_demo.command", "train the demo policy from scratch"),
 }
 

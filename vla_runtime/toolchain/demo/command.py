@@ -9,6 +9,7 @@ import json
 import os
 import random
 import time
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -90,9 +91,9 @@ def _perform(args, processes, out: Path) -> tuple[list[Episode], dict]:
 
     script = _script(args.episodes, args.seed)
     fault = FAULTS[args.fault] if args.fault else None
-    conductor = Conductor()
     episodes: list[Episode] = []
-    with LiveView(args.quiet) as view:
+    # Closed whatever happens: who leaves DDS without a word leaves shared memory behind.
+    with closing(Conductor()) as conductor, LiveView(args.quiet) as view:
         view.note(f"DDS domain {os.environ['ROS_DOMAIN_ID']}, logs and bag in {out}/")
         set_stage(processes, out / "bag", Scene(args.bundle, *script[0]), fault)
         wait_until_driving(processes, conductor, lambda: view.show("starting", conductor.view))
@@ -111,7 +112,6 @@ def _perform(args, processes, out: Path) -> tuple[list[Episode], dict]:
         whole = fault is None or fault.kill not in CONTROL  # a killed process took its CPU time with it
         share_of_core = (cpu_seconds(processes) - cpu) / elapsed if whole else None
         took, total = (after - before for before, after in zip(stolen, stolen_seconds()))
-    conductor.close()
     yardstick.stop()
     machine = {"bare_thread": _last_json(yardstick.log_path), "stolen_cpu_share": took / total}
     return episodes, {"seconds": elapsed, "control_cpu_share": share_of_core, "machine": machine}

@@ -1,4 +1,4 @@
-"""The demo's processes: started in a DDS domain of their own, signalled, and surely ended."""
+"""The demo's processes: started in a DDS domain of their own, signalled, and surely ended: even if we are killed."""
 
 import contextlib
 import os
@@ -12,6 +12,7 @@ from pathlib import Path
 
 # Linux hands out ephemeral ports from 32768 on; DDS domains above 101 would have their ports there.
 HIGHEST_DOMAIN = 101
+TETHER = "vla_runtime.toolchain.demo.tether"
 
 
 @dataclass
@@ -19,7 +20,7 @@ class NodeProcess:
     """One node in a process of its own, with its output in a file."""
 
     name: str
-    arguments: tuple[str, ...]
+    arguments: tuple[str, ...]  # of `python -m`: a module and what it is told
     log_path: Path
     popen: subprocess.Popen = field(init=False)
 
@@ -30,7 +31,7 @@ class NodeProcess:
         """Start it (again)."""
         with self.log_path.open("ab") as log:
             self.popen = subprocess.Popen(
-                [sys.executable, "-u", *self.arguments],
+                [sys.executable, "-u", "-m", TETHER, str(os.getpid()), *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -83,7 +84,7 @@ class Processes:
 
     def start(self, name: str, module: str, *arguments: str) -> NodeProcess:
         """Start ``python -m module arguments`` under a name."""
-        process = NodeProcess(name, ("-m", module, *arguments), self._log_folder / f"{name}.log")
+        process = NodeProcess(name, (module, *arguments), self._log_folder / f"{name}.log")
         self.by_name[name] = process
         return process
 

@@ -1,0 +1,85 @@
+"""The census of a soak: it finds its own processes, sees them grow and end, and names the memory they leave."""
+
+import os
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from vla_runtime.errors import UserError
+from vla_runtime.toolchain import bench_soak
+from vla_runtime.toolchain.soak_census import Census
+
+CHILD = """
+import mmap, os, sys
+file = open("/dev/shm/" + sys.argv[1], "w+b")
+file.truncate(4096)
+keep = mmap.mmap(file.fileno(), 4096)
+hoard = []
+print("ready", flush=True)
+for line in sys.stdin:
+    hoard.append(bytearray(4 << 20))
+    hoard[-1][::1024] = bytes(4 << 10)  # a page counts once it was written to
+    print("grown", flush=True)
+"""
+
+
+@pytest.fixture
+def segment():
+    name = f"soak_test_{uuid.uuid4().hex[:8]}"
+    yield name
+    Path("/dev/shm", name).unlink(missing_ok=True)
+
+
+def child(census, segment, folder):
+    script = folder / "child.py"
+    script.write_text(CHILD)
+    process = subprocess.Popen([sys.executable, str(script), segment], env={**os.environ, **census.mark}, text=True,
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def test_a_census_sees_growth_an_end_and_what_is_left(segment, tmp_path):
+    census = Census(uuid.uuid4().hex)
+    process = child(census, segment, tmp_path)
+    try:
+        for minute in range(4):
+            assert census.look(60.0 * minute) == set()
+            process.stdin.write("more\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "grown\n"
+        (figures,) = census.growth(settled_s=60.0).values()
+        assert figures["kib_per_min"] == pytest.approx(4096, rel=0.1)
+        assert figures["end"]["rss_mib"] > figures["settled"]["rss_mib"] + 7
+        assert figures["end"]["handles"] >= 4
+        assert figures["end"]["threads"] == 1
+        assert len(census.alive()) == 1
+    finally:
+        census.kill()
+        process.wait(10)
+        process.stdin.close()
+        process.stdout.close()
+    assert census.alive() == []
+    assert census.look(300.0) == {Path(sys.executable).name}
+    assert census.segments_left() == [f"{segment} ({Path(sys.executable).name})"]
+
+
+def test_a_segment_that_was_there_before_is_nobodys_leak(segment, tmp_path):
+    Path("/dev/shm", segment).write_bytes(b"x" * 4096)
+    census = Census(uuid.uuid4().hex)
+    process = child(census, segment, tmp_path)
+    census.look(0.0)
+    process.communicate()
+    assert census.segments_left() == []
+
+
+def test_a_minute_is_too_short():
+    import argparse
+
+    parser = argparse.ArgumentParser()
+    bench_soak.add_arguments(parser)
+    with pytest.raises(UserError, match="--minutes 1: growth is counted from the first minute on"):
+        bench_soak.run(parser.parse_args(["--minutes", "1"]))
