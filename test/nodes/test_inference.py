@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vla_runtime.nodes.inference import InferenceWorker, Request, committed_prefix, noise_seed
+from vla_runtime.policy.errors import UnreachableError
 from vla_runtime.policy.observation import NotReady
 from vla_runtime.policy.policy import Observation, PolicyOutput, load_policy
 from vla_runtime.toolchain.tiny_bundle import write_tiny_bundle
@@ -152,6 +153,19 @@ def test_an_engine_that_throws_on_its_third_call_is_reported_and_recovers(bench)
     assert "Traceback" in bench.failures[0]
     assert bench.worker.error == ""
     assert not bench.worker.broken
+
+
+def test_a_plan_out_of_reach_is_no_fault_of_the_policy(bench):
+    """However many there are: the request stays unanswered, and the next one is served."""
+    bench.policy.faults = {n: UnreachableError("row 3 of the plan: 'tool' cannot reach") for n in range(1, 6)}
+    for n in range(1, 7):
+        bench.cameras.fresh = True
+        bench.worker.ask(request(n))
+        wait(lambda n=n: len(bench.failures) + len(bench.answers) == n)
+        wait(lambda: bench.worker.busy_since is None)
+    assert [a.request.request_id for a in bench.answers] == ["abc:6"]
+    assert bench.worker.counters["unreachable_plans"] == 5
+    assert not bench.worker.broken and bench.worker.error == ""
 
 
 def test_the_error_is_shown_until_the_engine_has_proved_itself(bench):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vla_runtime.policy.errors import UnreachableError
 from vla_runtime.policy.observation import NotReady
 from vla_runtime.policy.policy import Observation, Policy, PolicyOutput, Prefix
 
@@ -143,6 +144,9 @@ class InferenceWorker:
             self.counters["requests"] += 1
             try:
                 self._serve(request)
+            except UnreachableError as error:  # the policy is sound, its plan is not: the request stays unanswered
+                self.counters["unreachable_plans"] += 1
+                self._failed(str(error))
             except Exception as error:  # whatever an engine raises, it must end in the open
                 self._fail(error)
             self.busy_since = None

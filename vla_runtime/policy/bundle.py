@@ -1,7 +1,7 @@
 """Bundles on disk: load, verify, and say exactly what is wrong.
 
 A bundle is a directory with policy.yaml, ONNX stages, a tokenizer and parity.json. Nothing in it is unpickled: only
-.onnx, .safetensors, .yaml and .json are read, and a path that leaves the directory is refused.
+.onnx, .safetensors, .yaml, .json and .urdf are read, and a path that leaves the directory is refused.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from vla_runtime.policy.graph import check_graphs
 
 POLICY_FILE = "policy.yaml"
 PARITY_FILE = "parity.json"
-SUFFIXES = frozenset({".onnx", ".data", ".safetensors", ".json", ".yaml"})
+SUFFIXES = frozenset({".onnx", ".data", ".safetensors", ".json", ".yaml", ".urdf"})
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,8 @@ def _check_file_list(bundle: Bundle) -> None:
     used = {f"stages.{stage}.file": model.file for stage, model in policy.stages.items()}
     if policy.instruction is not None:
         used["instruction.tokenizer"] = policy.instruction.tokenizer
+    if policy.action.urdf is not None:
+        used["action.urdf"] = policy.action.urdf
     for field, name in used.items():
         inside(bundle.path, name)
         if name not in policy.files:

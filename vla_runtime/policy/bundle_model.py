@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 FORMAT = "vla-bundle/1"
 Dtype = Literal["float32", "float16", "int64", "int32", "uint8", "bool"]
 Precision = Literal["fp32", "fp16", "int8", "int4"]
-Space = Literal["joint_position", "joint_delta", "joint_velocity"]
+Space = Literal["joint_position", "joint_delta", "joint_velocity", "ee_pose", "ee_delta", "ee_step"]
 Name = Annotated[str, Field(min_length=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -67,28 +67,76 @@ class StateModel(Strict):
         return self
 
 
+class EndEffectorModel(Strict):
+    """One end effector: ``frame`` of the URDF as seen from ``base`` (None: the root), placed by ``joints``."""
+
+    frame: Name
+    base: Name | None = None
+    joints: list[Name] = Field(min_length=1)
+    rotation: Literal["rotvec", "rpy", "none"] = "rotvec"
+    axes: Literal["base", "tool"] = "base"
+    position_tolerance_m: Positive = 0.002
+    rotation_tolerance_rad: Positive = 0.02
+    rotation_weight_m: Positive = 0.1
+
+    @model_validator(mode="after")
+    def _axes(self) -> "EndEffectorModel":
+        if self.axes == "tool" and self.rotation == "none":
+            raise ValueError("axes is 'tool', which turn with the rotation, but rotation is 'none'")
+        return self
+
+    @property
+    def width(self) -> int:
+        """How many numbers of a row are its pose."""
+        return 3 if self.rotation == "none" else 6
+
+
 class ActionModel(Strict):
     """What the model emits: ``horizon`` rows in ``space``, de-normalised x * std + mean."""
 
     space: Space = "joint_position"
     joints: list[Name] = Field(min_length=1)
     discrete: list[Name] = []
+    urdf: Name | None = None
+    end_effectors: list[EndEffectorModel] = []
     mean: list[Finite]
     std: list[Positive]
     pad_to: Annotated[int, Field(gt=0)] | None = None
 
     @model_validator(mode="after")
     def _lengths(self) -> "ActionModel":
-        _check_vectors(self.joints, self.mean, self.std, self.pad_to)
+        self._check_end_effectors()
+        _check_vectors(self.joints, self.mean, self.std, self.pad_to, self.values if self.end_effectors else None)
         unknown = sorted(set(self.discrete) - set(self.joints))
         if unknown:
             raise ValueError(f"discrete names {unknown}, which are not among joints {self.joints}")
         return self
 
+    def _check_end_effectors(self) -> None:
+        if self.space.startswith("ee_") != bool(self.end_effectors) or bool(self.end_effectors) != bool(self.urdf):
+            raise ValueError(
+                f"space is '{self.space}', urdf {self.urdf!r} and end_effectors {len(self.end_effectors)}: "
+                "ee_pose, ee_delta and ee_step need both, the other spaces neither"
+            )
+        placed = [joint for effector in self.end_effectors for joint in effector.joints]
+        wrong = {joint for joint in placed if joint not in self.joints or joint in self.discrete}
+        wrong |= {joint for joint in placed if placed.count(joint) > 1}
+        if wrong:
+            raise ValueError(
+                f"end_effectors name {sorted(wrong)}: each joint of theirs must be one of action.joints, not discrete, "
+                "and belong to one end effector"
+            )
+
+    @property
+    def values(self) -> int:
+        """How many numbers of a row mean something: one a joint, or the poses' and one for each joint beside them."""
+        beside = len(self.joints) - sum(len(effector.joints) for effector in self.end_effectors)
+        return beside + sum(effector.width for effector in self.end_effectors)
+
     @property
     def width(self) -> int:
         """Width of the model's action rows, padding included."""
-        return self.pad_to or len(self.joints)
+        return self.pad_to or self.values
 
 
 class JointLimitModel(Strict):
@@ -161,6 +209,17 @@ class PolicyModel(Strict):
     files: dict[Name, Sha256] = Field(min_length=1)
     provenance: dict[str, Any] = {}
 
+    @property
+    def joint_std(self) -> list[float]:
+        """What is usual for each action joint, in its unit: the scale of an error. A pose's numbers have none."""
+        if not self.action.end_effectors:
+            return self.action.std
+        placed = {joint for effector in self.action.end_effectors for joint in effector.joints}
+        others = [joint for joint in self.action.joints if joint not in placed]
+        found = dict(zip(self.state.joints, self.state.std))
+        found |= dict(zip(others, self.action.std[len(self.action.std) - len(others) :]))
+        return [found[joint] for joint in self.action.joints]
+
     @model_validator(mode="after")
     def _consistent(self) -> "PolicyModel":
         names = [camera.name for camera in self.cameras]
@@ -179,11 +238,14 @@ class PolicyModel(Strict):
         return self
 
 
-def _check_vectors(joints: list[str], mean: list[float], std: list[float], pad_to: int | None) -> None:
+def _check_vectors(
+    joints: list[str], mean: list[float], std: list[float], pad_to: int | None, values: int | None = None
+) -> None:
     if len(set(joints)) != len(joints):
         raise ValueError(f"joints: a name occurs twice in {joints}")
-    for label, values in (("mean", mean), ("std", std)):
-        if len(values) != len(joints):
-            raise ValueError(f"{label} has {len(values)} values for {len(joints)} joints")
-    if pad_to is not None and pad_to < len(joints):
-        raise ValueError(f"pad_to is {pad_to}, below the number of joints {len(joints)}")
+    wanted, what = (len(joints), "joints") if values is None else (values, "numbers of a row")
+    for label, vector in (("mean", mean), ("std", std)):
+        if len(vector) != wanted:
+            raise ValueError(f"{label} has {len(vector)} values for {wanted} {what}")
+    if pad_to is not None and pad_to < wanted:
+        raise ValueError(f"pad_to is {pad_to}, below the {wanted} {what}")

@@ -25,3 +25,7 @@ class ObservationError(PolicyError):
 
 class InstructionError(PolicyError):
     """An instruction that the tokenizer cannot express in the bundle's number of tokens."""
+
+
+class UnreachableError(PolicyError):
+    """A plan of end effector poses that the arm cannot follow: the plan is refused whole, the policy is sound."""

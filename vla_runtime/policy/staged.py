@@ -1,7 +1,7 @@
 """What all families share: preprocessing, tokens, running stages in order, timing, and the way back to radians."""
 
 import time as clock
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
@@ -9,10 +9,10 @@ import numpy as np
 from vla_runtime.engines.base import Engine, TensorSpec
 from vla_runtime.engines.errors import EngineOutputError
 from vla_runtime.policy.bundle import Bundle
-from vla_runtime.policy.errors import BundleError, ObservationError
+from vla_runtime.policy.errors import BundleError, ObservationError, UnreachableError
 from vla_runtime.policy.policy import Observation, PolicyOutput, Prefix
 from vla_runtime.policy.preprocess import images_tensor
-from vla_runtime.policy.space import ActionSpace
+from vla_runtime.policy.space import make_space
 from vla_runtime.policy.tokenizer import InstructionTokenizer
 
 
@@ -30,7 +30,7 @@ class StagedPolicy:
             )
         self.bundle = bundle
         self.engines = engines
-        self.space = ActionSpace(bundle.policy)
+        self.space = make_space(bundle)
         instruction = bundle.policy.instruction
         self._tokenizer = None
         if instruction is not None:
@@ -40,11 +40,12 @@ class StagedPolicy:
         self._seeds = np.random.default_rng(np.random.SeedSequence())
 
     def warm_up(self) -> None:
-        """Run once on blank pictures and the mean state."""
+        """Run once on blank pictures and the mean state. Where a pose drawn from those lies is no fault."""
         policy = self.bundle.policy
         images = {camera.name: np.zeros((camera.height, camera.width, 3), np.uint8) for camera in policy.cameras}
         default = policy.instruction.default if policy.instruction is not None else ""
-        self.infer(Observation(0.0, images, np.asarray(policy.state.mean, float), default or "warm up"), seed=0)
+        with suppress(UnreachableError):
+            self.infer(Observation(0.0, images, np.asarray(policy.state.mean, float), default or "warm up"), seed=0)
 
     def infer(
         self, observation: Observation, prefix: Prefix | None = None, delay_steps: int = 0, seed: int | None = None
@@ -53,7 +54,8 @@ class StagedPolicy:
 
         The first ``delay_steps`` rows of ``prefix`` are committed: where the family can, the chunk continues them and
         repeats them unchanged (``details['committed_steps']`` says how many).
-        Raises ObservationError for a state or prefix of the wrong width or with values that are not finite.
+        Raises ObservationError for a state or prefix of the wrong width or with values that are not finite, and
+        UnreachableError for a plan of poses that the arm cannot follow.
         """
         state = checked(observation.state, (len(self.bundle.policy.state.joints),), "state")
         stage_ms: dict[str, float] = {}
@@ -63,11 +65,10 @@ class StagedPolicy:
             rows = self.last_step(context, commitment, seed)
         if not np.isfinite(rows).all():
             raise EngineOutputError("stage 'action': the chunk has values that are not finite")
-        actions = self.space.to_radians(rows, state)
         count = 0 if commitment is None else commitment.delay
-        if count:
-            # In radians too, so that what comes back is bit-equal to what was committed.
-            actions[:count] = prefix.positions[:count]
+        known = np.asarray(prefix.positions[:count], np.float64) if count else None
+        with timed(stage_ms, "kinematics") if self.space.kinematic else nullcontext():
+            actions = self.space.to_radians(rows, state, known)
         return PolicyOutput(actions, stage_ms, {"committed_steps": float(count)})
 
     def context_stages(self) -> list[str]:

@@ -19,6 +19,7 @@ from vla_runtime.control.watchdog import Watchdog
 from vla_runtime.control.watchdog_settings import watchdog_settings
 from vla_runtime.nodes.inference import Request, committed_prefix, noise_seed
 from vla_runtime.nodes.robot_file import load_robot
+from vla_runtime.policy.errors import UnreachableError
 from vla_runtime.policy.observation import NotReady
 from vla_runtime.policy.policy import Policy
 from vla_runtime.sim.arm import PHYSICS_STEP_S, Arm
@@ -148,7 +149,11 @@ class _Episode:
         prefix, count = committed_prefix(request, observation.t, self.model.dt_s, most)
         if not self.settings.send_prefix:
             prefix, count = None, 0
-        output = self.policy.infer(observation, prefix, count, noise_seed(request.request_id))
+        try:
+            output = self.policy.infer(observation, prefix, count, noise_seed(request.request_id))
+        except UnreachableError:
+            self.counts["unanswered"] += 1
+            return
         took_ms = sum(output.stage_ms.values())
         self.inference_ms.append(took_ms)
         arrival = now + self.settings.delay(took_ms * 1e-3)
