@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vla_runtime.nodes.clock import MEMORY_S, NANO, QUIET_S, StampClock
+from vla_runtime.nodes.clock import MEMORY_S, NANO, QUIET_S, SIMULATED_STEP_S, StampClock
 
 EPOCH_NS = 1_790_000_000 * NANO
 
@@ -116,6 +116,30 @@ def test_the_time_before_a_jump_is_forgotten(clock, clocks):
 
 def test_a_stamp_of_a_host_ahead_of_us_is_in_the_future(clock, clocks):
     assert clock.to_steady(clocks.stamp(-0.2)) == pytest.approx(clocks.steady + 0.2, abs=1e-6)
+
+
+def test_a_clock_that_is_heard_late_and_catches_up_has_not_jumped(clocks):
+    """/clock comes by way of a thread that loads a model for a second."""
+    heard = [clocks.ros_ns()]
+    clock = StampClock(lambda: heard[0], lambda: clocks.steady, SIMULATED_STEP_S)
+    for _ in range(60):
+        clocks.steady += 0.02
+        assert clock.watch() is None
+    heard[0] = clocks.ros_ns()
+    assert clock.watch() is None
+    clocks.shift_ns += 5 * NANO
+    heard[0] = clocks.ros_ns()
+    assert clock.watch().size_s == pytest.approx(5.0, abs=1e-6)
+
+
+def test_a_clock_that_was_paused_is_reported_when_it_goes_on(clocks):
+    paused = clocks.ros_ns()
+    clock = StampClock(lambda: paused, lambda: clocks.steady, SIMULATED_STEP_S)
+    clock.watch()
+    clocks.steady += 10.0
+    assert clock.watch() is None
+    paused += round(0.01 * NANO)
+    assert clock.watch().size_s == pytest.approx(-9.99, abs=1e-6)
 
 
 def test_a_pause_is_no_jump_when_it_is_announced(clock, clocks):

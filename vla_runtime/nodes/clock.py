@@ -54,6 +54,7 @@ class StampClock:
         self._lock = threading.Lock()
         self._offset_ns: int | None = None  # ROS nanoseconds at steady zero
         self._before_ns: int | None = None  # the same, before the last jump
+        self._moved: tuple[int, int] | None = None  # ROS nanoseconds that were new when read, and the offset then
         self._counts = True
         self._quiet_until = -math.inf
         self._last: Jump | None = None
@@ -70,7 +71,7 @@ class StampClock:
     def restart(self) -> None:
         """Forget what was, after a pause in which nobody read the clock: what it does to catch up is no jump."""
         with self._lock:
-            self._offset_ns = self._before_ns = self._pending = None
+            self._offset_ns = self._before_ns = self._moved = self._pending = None
             self._quiet_until = self._steady_now() + QUIET_S
 
     def to_steady(self, stamp_ns: int) -> float:
@@ -107,13 +108,15 @@ class StampClock:
             self._counts and now > self._quiet_until,
             ros != 0,
         )  # ROS time is 0 until the first /clock: its start is no jump
-        if self._offset_ns is not None and counts:
-            size_s = (offset - self._offset_ns) / NANO
-            if abs(size_s) >= self._step_s:
+        # /clock is heard in a thread that may be busy: a time that stands still and then catches up has not jumped.
+        if self._moved is None or ros != self._moved[0]:
+            size_s = 0.0 if self._moved is None else (offset - self._moved[1]) / NANO
+            if counts and abs(size_s) >= self._step_s:
                 self.jumps += 1
-                self._before_ns, self._last = self._offset_ns, Jump(now, size_s)
+                self._before_ns, self._last = self._moved[1], Jump(now, size_s)
                 self._pending = self._last
-            elif self._last is not None and self._before_ns is not None and now - self._last.at > MEMORY_S:
-                self._before_ns = None
+            self._moved = ros, offset
+        if self._last is not None and self._before_ns is not None and now - self._last.at > MEMORY_S:
+            self._before_ns = None
         self._offset_ns = offset
         return now

@@ -144,12 +144,6 @@ class ControlNode(ManagedNode):
             )
         return self.sample
 
-    def watch_clock(self) -> None:
-        """Report a jump of the ROS clock."""
-        jump = self.stamps.watch()
-        if jump is not None:
-            self.log_later("warning", str(jump))
-
     def ask(self, question):
         """Have ``question(now)`` answered by the control thread. Raises TimeoutError."""
         return self.inbox.ask(question, ASK_TIMEOUT_S)

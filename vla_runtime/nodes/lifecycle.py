@@ -101,6 +101,12 @@ class ManagedNode(LifecycleNode, Runnable):
         """A timer on the steady clock: it fires whatever /clock does."""
         return self.create_timer(period_s, callback, clock=self._steady)
 
+    def watch_clock(self) -> None:
+        """Report a jump of the ROS clock, once."""
+        jump = self.stamps.watch()
+        if jump is not None:
+            self.log_later("warning", str(jump))
+
     def qos_fault(self, text: str) -> None:
         """Note an incompatible publisher, for the log and for /diagnostics."""
         if text not in self.qos_faults.values():

@@ -271,6 +271,11 @@ class PolicyNode(ManagedNode):
 
     # reports
 
+    def regularly(self) -> None:
+        """Look at the clock too: no control loop does it here."""
+        super().regularly()
+        self.watch_clock()
+
     def describe(self) -> Status:
         """The latched state."""
         instruction = self.observer.instruction if self.observer is not None else ""
