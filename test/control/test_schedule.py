@@ -11,11 +11,11 @@ PERIOD = 0.02
     ("delay_ms", "ticks"), [(32, 2), (97, 5), (124, 7), (194, 10), (413, 21), (491, 25), (20, 1), (0, 1), (40, 2)]
 )
 def test_delays_in_ticks(delay_ms, ticks):
-    assert k_range(delay_ms / 1000, 100, PERIOD, PERIOD) == KRange(ticks, 100 - ticks)
+    assert k_range(delay_ms / 1000, 101, PERIOD, PERIOD) == KRange(ticks, 100 - ticks)
 
 
 def test_the_horizon_counts_in_control_ticks():
-    assert k_range(0.1, 16, 0.1, PERIOD) == KRange(5, 75)
+    assert k_range(0.1, 16, 0.1, PERIOD) == KRange(5, 70)  # 1.5 s from the first waypoint to the last
 
 
 def test_a_range_may_be_empty_and_says_so():

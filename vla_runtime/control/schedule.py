@@ -18,7 +18,10 @@ RECENT = 10
 
 @dataclass(frozen=True)
 class KRange:
-    """Safe numbers of control ticks between requests: ``d <= K <= H - d``. Empty when ``low > high``."""
+    """Safe numbers of control ticks between requests: ``d <= K <= H - d``. Empty when ``low > high``.
+
+    H is the time from a chunk's first waypoint to its last: after that the arm would wait for the next one.
+    """
 
     low: int
     high: int
@@ -37,7 +40,7 @@ class KRange:
 def k_range(delay_s: float, horizon: int, dt: float, period_s: float) -> KRange:
     """Return the safe K for an inference delay (s), a horizon of steps of ``dt`` s, and a control period (s)."""
     delay_ticks = max(1, math.ceil(delay_s / period_s - 1e-9))
-    horizon_ticks = math.floor(horizon * dt / period_s + 1e-9)
+    horizon_ticks = math.floor((horizon - 1) * dt / period_s + 1e-9)
     return KRange(delay_ticks, horizon_ticks - delay_ticks)
 
 
