@@ -9,6 +9,7 @@ from onnx import numpy_helper
 
 from vla_runtime.cli import main
 from vla_runtime.errors import UserError
+from vla_runtime.paths import share
 from vla_runtime.policy.bundle import load_bundle, sha256_of
 from vla_runtime.policy.errors import UnprovenEngineError
 from vla_runtime.policy.policy import load_policy
@@ -22,6 +23,7 @@ from vla_runtime.toolchain.parity.budgets import ClosedLoopBudget, load_budgets
 from vla_runtime.toolchain.parity.closed_loop import Outcome, compare_closed_loop, judge_pairs
 from vla_runtime.toolchain.parity.levels import Level, overall
 from vla_runtime.toolchain.parity.prove import Request, prove
+from vla_runtime.toolchain.parity.stages import Recorder, calls_of
 from vla_runtime.toolchain.tiny_bundle import write_tiny_bundle
 
 
@@ -110,10 +112,62 @@ def test_a_wrong_normalisation_shows_against_the_checkpoints_own_answers(origina
     observations = random_observations(policy.bundle.policy, 4)
     answers = np.stack([policy.infer(o, seed=i).actions for i, o in enumerate(observations.observations)])
     recorded = ObservationSet(observations.observations, "checkpoint", observations.seeds, answers)
-    assert proof(original, original, observations=recorded)["levels"]["checkpoint"]["verdict"] == "pass"
+    assert proof(original, original, checkpoint=recorded)["levels"]["checkpoint"]["verdict"] == "pass"
     edit(copy, lambda content: content["state"].update(mean=[0.4] * 6))
-    record = proof(copy, copy, observations=recorded)
+    record = proof(copy, copy, checkpoint=recorded)
     assert record["verdict"] == "fail" and record["levels"]["checkpoint"]["faults"]
+
+
+def answered(bundle, count=2):
+    """Observations with every tensor that the bundle's stages read and gave, as a checkpoint's own code would keep."""
+    recorder = Recorder()
+    policy = load_policy(bundle, wrap=recorder.wrap)
+    made = random_observations(policy.bundle.policy, count)
+    rows = []
+    for index, observation in enumerate(made.observations):
+        recorder.calls.clear()
+        policy.infer(observation, seed=index)
+        first = {call.stage: call for call in reversed(recorder.calls)}
+        rows.append({name: value for call in first.values() for name, value in (call.inputs | call.outputs).items()})
+    tensors = {name: np.stack([row[name] for row in rows]) for name in rows[0]}
+    return ObservationSet(made.observations, "checkpoint", made.seeds, None, tensors)
+
+
+def test_a_perturbed_stage_shows_against_the_checkpoints_own_stages(original, copy):
+    known = answered(original)
+    assert proof(original, original, checkpoint=known)["levels"]["checkpoint_stages"]["verdict"] == "pass"
+    perturb(copy, "backbone", "mix", 0.5)
+    record = proof(copy, copy, checkpoint=known)  # compared with itself alone it would pass
+    assert record["verdict"] == "fail" and record["levels"]["stages"]["verdict"] == "pass"
+    faults = record["levels"]["checkpoint_stages"]["faults"]
+    assert faults and all("stage 'backbone'" in fault for fault in faults)
+
+
+def test_the_demo_says_what_pytorch_said():
+    bundle = load_bundle(share("bundles", "demo-fp32"))
+    known = load_observations(bundle.path / "reference.safetensors", bundle.policy)
+    assert set(known.tensors) >= {"images", "context_keys", "v"} and len(known) == 16
+    policy = load_policy(bundle)
+    for observation, seed, answer in zip(known.observations[:2], known.seeds, known.actions):
+        assert policy.infer(observation, seed=int(seed)).actions == pytest.approx(answer, abs=1e-5)
+
+
+def test_stages_of_a_checkpoint_need_their_inputs(original):
+    known = answered(original)
+    tensors = {name: value for name, value in known.tensors.items() if name != "image_tokens"}
+    with pytest.raises(UserError, match=r"stage 'backbone' but not its inputs \['image_tokens'\]"):
+        calls_of(load_bundle(original).policy, tensors)
+
+
+def test_the_command_uses_the_bundles_own_answers_whatever_else_it_compares_on(copy, tmp_path):
+    known = answered(copy)
+    save_observations(copy / "reference.safetensors", known, "test")
+    target = tmp_path / "out.json"
+    for more in ([], ["--observations", str(tmp_path / "plain.safetensors")]):
+        save_observations(tmp_path / "plain.safetensors", random_observations(load_bundle(copy).policy, 2), "test")
+        assert main(["parity", str(copy), "--count", "2", "--dry-run", "--json", str(target), *more]) == 0
+        levels = json.loads(target.read_text())["levels"]
+        assert levels["checkpoint_stages"]["verdict"] == "pass"
 
 
 def test_small_differences_need_episodes_and_without_them_it_is_inconclusive(original, copy):

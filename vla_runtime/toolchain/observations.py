@@ -1,12 +1,14 @@
 """Observation sets: what parity compares on and quantisation calibrates on. One safetensors file, nothing unpickled.
 
 Tensors: ``image.<camera>`` (N, h, w, 3) uint8, ``state`` (N, n) float32 rad in the bundle's order; optionally
-``actions`` (N, H, n) float64 rad and ``seed`` (N,) int64: what the checkpoint's own code gave for that noise.
+``actions`` (N, H, n) float64 rad and ``seed`` (N,) int64: what the checkpoint's own code gave for that noise; and
+``stage.<tensor>`` (M, ...), M <= N: what its stages read and gave for the first M observations, by the bundle's names.
 Metadata: ``format``, ``instructions`` (a JSON list of N strings), ``made_by``.
 """
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +19,21 @@ from vla_runtime.policy.policy import Observation
 
 FORMAT = "vla-observations/1"
 REFERENCE_FILE = "reference.safetensors"
+STAGE_PREFIX = "stage."
 
 
 @dataclass(frozen=True)
 class ObservationSet:
-    """Observations, and where known the reference's answers: ``actions`` (N, H, n) rad drawn with ``seeds`` (N,)."""
+    """Observations, and where known the reference's answers.
+
+    ``actions`` (N, H, n) rad drawn with ``seeds`` (N,); ``tensors``: (M, ...) of the stages, by name.
+    """
 
     observations: list[Observation]
     source: str
     seeds: np.ndarray
     actions: np.ndarray | None = None
+    tensors: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.observations)
@@ -34,7 +41,8 @@ class ObservationSet:
     def first(self, count: int) -> "ObservationSet":
         """Return the first ``count`` of them."""
         actions = None if self.actions is None else self.actions[:count]
-        return ObservationSet(self.observations[:count], self.source, self.seeds[:count], actions)
+        tensors = {name: value[:count] for name, value in self.tensors.items()}
+        return ObservationSet(self.observations[:count], self.source, self.seeds[:count], actions, tensors)
 
 
 def random_observations(policy: PolicyModel, count: int, seed: int = 0) -> ObservationSet:
@@ -66,6 +74,7 @@ def save_observations(path: Path, made: ObservationSet, made_by: str) -> None:
     tensors["seed"] = np.asarray(made.seeds, np.int64)
     if made.actions is not None:
         tensors["actions"] = np.asarray(made.actions, np.float64)
+    tensors |= {f"{STAGE_PREFIX}{name}": np.ascontiguousarray(value) for name, value in made.tensors.items()}
     instructions = json.dumps([each.instruction for each in made.observations])
     save_file(tensors, str(path), {"format": FORMAT, "instructions": instructions, "made_by": made_by})
 
@@ -104,4 +113,8 @@ def load_observations(path: Path, policy: PolicyModel) -> ObservationSet:
         )
         for i in range(count)
     ]
-    return ObservationSet(observations, Path(path).name, tensors.get("seed", np.arange(count)), tensors.get("actions"))
+    stages = {
+        name.removeprefix(STAGE_PREFIX): value for name, value in tensors.items() if name.startswith(STAGE_PREFIX)
+    }
+    seeds = tensors.get("seed", np.arange(count))
+    return ObservationSet(observations, Path(path).name, seeds, tensors.get("actions"), stages)

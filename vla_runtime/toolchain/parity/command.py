@@ -61,6 +61,7 @@ def run(args: argparse.Namespace) -> int:
         observations=_observations(args, bundle, reference),
         budgets=budgets,
         reference=reference,
+        checkpoint=_checkpoint(args, bundle),
         settings=EngineSettings(threads=args.threads),
         per_layer=args.per_layer,
         episode=episodes,
@@ -102,6 +103,16 @@ def _observations(args: argparse.Namespace, bundle: Bundle, reference: Bundle | 
     return random_observations(bundle.policy, args.count)
 
 
+def _checkpoint(args: argparse.Namespace, bundle: Bundle) -> ObservationSet | None:
+    """Return the answers of the checkpoint's own code, from --observations or the bundle, where there are any."""
+    for file in (args.observations, bundle.path / REFERENCE_FILE):
+        if file and Path(file).is_file():
+            known = load_observations(Path(file), bundle.policy)
+            if known.tensors or known.actions is not None:
+                return known
+    return None
+
+
 def _episodes(args: argparse.Namespace, bundle: Bundle) -> SimulatedEpisodes | None:
     if args.episodes == 0:
         return None
@@ -125,6 +136,6 @@ def _progress(done: int, total: int) -> None:
 def _print(record: dict, bundle: Bundle) -> None:
     print(f"{bundle.path} on {record['engine']}: {record['verdict']}")
     for name, level in record["levels"].items():
-        print(f"  {name:<13}{level['verdict']}")
+        print(f"  {name:<19}{level['verdict']}")
         for fault in level["faults"]:
             print(f"    {fault}")

@@ -1,7 +1,7 @@
 """Runs the levels of parity in order and adds them up."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -16,7 +16,7 @@ from vla_runtime.toolchain.parity.closed_loop import Episode, Progress, compare_
 from vla_runtime.toolchain.parity.contract import compare_contracts
 from vla_runtime.toolchain.parity.layers import compare_layers
 from vla_runtime.toolchain.parity.levels import FAIL, IMPLIED, MISSING, PASS, Level, overall
-from vla_runtime.toolchain.parity.stages import Recorder, compare_stages
+from vla_runtime.toolchain.parity.stages import Recorder, calls_of, compare_stages
 from vla_runtime.toolchain.parity.ticks import compare_ticks
 from vla_runtime.toolchain.parity.trajectories import compare_trajectories, forward_kinematics
 
@@ -26,6 +26,7 @@ class Request:
     """What is to be proved.
 
     ``candidate`` on ``engine`` against ``reference`` (a bundle; itself, run exactly, by default) on ``observations``.
+    ``checkpoint``: observations with the answers of the checkpoint's own code, where there are any.
     ``episode``: runs one closed-loop episode, where actions differ at all; None leaves that level out.
     ``seeds``: of the episodes.
     """
@@ -35,6 +36,7 @@ class Request:
     observations: ObservationSet
     budgets: Budgets
     reference: Bundle | None = None
+    checkpoint: ObservationSet | None = None
     settings: EngineSettings = EngineSettings()
     episode: Episode | None = None
     seeds: Sequence[int] = ()
@@ -67,16 +69,28 @@ def _numbers(request: Request, reference_bundle: Bundle, candidate: Policy, prog
     if request.per_layer:
         levels.append(compare_layers(reference_bundle, request.candidate, calls))
     found = _chunks(candidate, request.observations)
-    std, joints = policy.action.std, policy.action.joints
+    std, joints = policy.joint_std, policy.action.joints
     levels.append(compare_ticks(wanted, found, std, joints, budgets.ticks))
-    if request.observations.actions is not None:
-        checkpoint = compare_ticks(request.observations.actions, found, std, joints, budgets.ticks)
-        levels.append(Level("checkpoint", checkpoint.verdict, checkpoint.faults, checkpoint.figures))
+    if request.checkpoint is not None:
+        levels += _checkpoint(request, request.checkpoint, candidate)
     levels.append(compare_trajectories(wanted, found, forward_kinematics(joints), budgets.trajectories))
     if any(level.verdict == FAIL for level in levels):
         levels.append(Level("closed_loop", MISSING, ["not run: an earlier level failed"]))
     else:
         levels.append(_closed_loop(request, reference_bundle, candidate, float(np.abs(found - wanted).max()), progress))
+    return levels
+
+
+def _checkpoint(request: Request, answers: ObservationSet, candidate: Policy) -> list[Level]:
+    """Compare with the checkpoint's own code: each stage on the tensors that it had there, and whole chunks."""
+    budgets, policy, levels = request.budgets, request.candidate.policy, []
+    if answers.tensors:
+        found = compare_stages(candidate.engines, calls_of(policy, answers.tensors), budgets.stages, budgets.tokens)
+        levels.append(replace(found, name="checkpoint_stages"))
+    if answers.actions is not None:
+        chunks = _chunks(candidate, answers)
+        found = compare_ticks(answers.actions, chunks, policy.joint_std, policy.action.joints, budgets.ticks)
+        levels.append(replace(found, name="checkpoint"))
     return levels
 
 
@@ -120,6 +134,7 @@ def _record(request: Request, reference: Bundle, candidate: Policy, levels: list
             "files": reference.hashes(),
         },
         "observations": {"count": len(request.observations), "source": request.observations.source},
+        "checkpoint": request.checkpoint.source if request.checkpoint else None,
         "budgets": request.budgets.model_dump(),
         "made_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }

@@ -39,7 +39,7 @@ def write_report(directory: Path, record: dict[str, Any]) -> Path:
 
 
 def _summary(name: str, figures: dict[str, Any]) -> str:
-    if name == "stages":
+    if name in ("stages", "checkpoint_stages"):
         return f"worst cosine {min(row['cosine_worst'] for row in figures['outputs']):.6f}"
     if name in ("ticks", "checkpoint"):
         return f"largest error {figures['max_abs_rad']:.2e} rad"

@@ -7,6 +7,9 @@ import numpy as np
 
 from vla_runtime.engines.base import Engine
 from vla_runtime.engines.errors import EngineError
+from vla_runtime.errors import UserError
+from vla_runtime.policy.bundle_model import PolicyModel
+from vla_runtime.toolchain.observations import REFERENCE_FILE
 from vla_runtime.toolchain.parity.budgets import StageBudget, TokenBudget
 from vla_runtime.toolchain.parity.levels import Level, judge
 from vla_runtime.toolchain.parity.metrics import relative_error, token_cosines, token_kl
@@ -21,6 +24,23 @@ class Call:
     stage: str
     inputs: dict[str, np.ndarray]
     outputs: dict[str, np.ndarray]
+
+
+def calls_of(policy: PolicyModel, tensors: Mapping[str, np.ndarray]) -> list[Call]:
+    """Return one call of each stage for each of the M rows of ``tensors`` (M, ...), named as in ``policy``.
+
+    Stages of which no output was kept are left out; UserError naming an input that was not.
+    """
+    calls = []
+    for name, stage in policy.stages.items():
+        outputs = [each for each in stage.outputs if each in tensors]
+        missing = [each for each in stage.inputs if each not in tensors]
+        if outputs and missing:
+            raise UserError(f"{REFERENCE_FILE} holds outputs of stage '{name}' but not its inputs {missing}")
+        for row in range(len(tensors[outputs[0]]) if outputs else 0):
+            given, made = ({each: tensors[each][row] for each in group} for group in (stage.inputs, outputs))
+            calls.append(Call(name, given, made))
+    return calls
 
 
 class Recorder:

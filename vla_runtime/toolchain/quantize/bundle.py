@@ -9,6 +9,7 @@ import yaml
 
 from vla_runtime.errors import UserError
 from vla_runtime.policy.bundle import POLICY_FILE, Bundle, load_bundle, sha256_of
+from vla_runtime.toolchain.observations import REFERENCE_FILE
 from vla_runtime.toolchain.quantize.fusion import inspect_fusion
 from vla_runtime.toolchain.quantize.stage import StageReport
 
@@ -26,6 +27,9 @@ def write_quantised(
         target = out / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source.file(name), target)
+    answers = source.path / REFERENCE_FILE
+    if answers.is_file():  # the checkpoint's own, whatever the stages are stored as
+        shutil.copyfile(answers, out / REFERENCE_FILE)
     file = source.policy.stages[stage].file
     onnx.save(model, str(out / file))
     fusion = inspect_fusion(out / file)

@@ -24,9 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", help="where the quantised bundle goes (must not exist)")
     parser.add_argument("--stage", default="backbone", help="which stage (default: backbone)")
     parser.add_argument("--method", choices=METHODS, default="awq", help="awq, or rtn: round to nearest (default: awq)")
-    parser.add_argument(
-        "--observations", metavar="FILE", help=f"to calibrate on (default: the bundle's {REFERENCE_FILE})"
-    )
+    parser.add_argument("--observations", metavar="FILE", help="recorded observations to calibrate on")
     parser.add_argument(
         "--count", type=int, default=256, help="observations to calibrate on, 256 to 1024 (default: 256)"
     )
@@ -96,14 +94,12 @@ def _observations(args: argparse.Namespace, bundle, bar) -> ObservationSet:
         return record_observations(bundle, range(FIRST_SEED, FIRST_SEED + args.record), bar("episodes"))
     if args.observations:
         return load_observations(Path(args.observations), bundle.policy)
-    own = bundle.path / REFERENCE_FILE
-    if own.is_file():
-        return load_observations(own, bundle.policy)
     if args.random:
         return random_observations(bundle.policy, args.count, args.seed)
     raise UserError(
-        f"{bundle.path} has no {REFERENCE_FILE}: give recorded observations with --observations FILE, or record some "
-        "in the simulator with --record N (random ones, --random, do not show which inputs matter)"
+        "there is nothing to calibrate on: give recorded observations with --observations FILE, or record some in the "
+        f"simulator with --record N (random ones, --random, do not show which inputs matter; the bundle's own "
+        f"{REFERENCE_FILE} is for parity alone)"
     )
 
 

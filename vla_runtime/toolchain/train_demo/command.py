@@ -92,9 +92,14 @@ def _train(args: argparse.Namespace) -> Path:
 
 
 def _finish(args: argparse.Namespace, checkpoint: Path) -> int:
+    from vla_runtime.policy.bundle import load_bundle
     from vla_runtime.sim.task import EVALUATION_SEED
+    from vla_runtime.toolchain.observations import REFERENCE_FILE
+    from vla_runtime.toolchain.quantize.calibration import choose
+    from vla_runtime.toolchain.recorded import record_observations
     from vla_runtime.toolchain.train_demo.evaluate import TorchDriver, evaluate
     from vla_runtime.toolchain.train_demo.export import write_bundle
+    from vla_runtime.toolchain.train_demo.reference import REFERENCE_SEED, write_reference
     from vla_runtime.toolchain.train_demo.train import load_checkpoint
 
     model, mean, std, meta = load_checkpoint(checkpoint)
@@ -106,5 +111,8 @@ def _finish(args: argparse.Namespace, checkpoint: Path) -> int:
         print(tally)
         provenance["evaluation"] = {"seeds": [seeds.start, seeds.stop], "lifted": tally.successes, "wrong": tally.wrong}
     write_bundle(model, mean, std, args.out, args.limits, provenance)
+    bundle = load_bundle(args.out)
+    asked = choose(record_observations(bundle, range(REFERENCE_SEED, REFERENCE_SEED + 3)), 16)
+    write_reference(model, bundle, asked, args.out / REFERENCE_FILE)
     print(f"bundle written to {args.out}")
     return 0
