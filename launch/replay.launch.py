@@ -13,6 +13,7 @@ from launch.actions import (
     IncludeLaunchDescription,
     OpaqueFunction,
     RegisterEventHandler,
+    TimerAction,
 )
 from launch.event_handlers import OnProcessExit
 from launch.events import Shutdown
@@ -20,8 +21,10 @@ from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 
 from launch import LaunchContext, LaunchDescription
+from vla_runtime.errors import UserError
 from vla_runtime.paths import share
-from vla_runtime.toolchain.launching import argument, pairs, truth
+from vla_runtime.policy.bundle import load_bundle
+from vla_runtime.toolchain.launching import argument, bag_storage, pairs, truth
 
 ARGUMENTS = [
     argument("bag", None, "The rosbag2 folder to play."),
@@ -33,6 +36,7 @@ ARGUMENTS = [
              "<camera>/image_raw."),
     argument("image_transport", "", "How the bag has its pictures.", ["", "raw", "compressed"]),
     argument("joint_states", "joint_states", "Topic of the bag's joint states."),
+    argument("delay", "10.0", "Seconds until the bag begins: the policy loads meanwhile."),
     argument("rate", "1.0", "Speed of playing. Above what the policy can follow, answers are late."),
     argument("loop", "false", "Play the bag again and again."),
 ]  # fmt: skip
@@ -56,26 +60,26 @@ def everything(context: LaunchContext) -> list[Action]:
         }.items(),
     )
     # Only what goes in is played: played decisions of then would be taken for decisions of now.
-    topics = [value("joint_states"), "instruction", *cameras.values()]
+    suffix = "image_raw/compressed" if value("image_transport") == "compressed" else "image_raw"
+    seen = [cameras.get(camera, f"{camera}/{suffix}") for camera in camera_names(value("bundle"))]
+    topics = ["/" + topic.lstrip("/") for topic in (value("joint_states"), "instruction", *seen)]
     loop = ["--loop"] if truth(value("loop"), "loop") else []
     command = [
-        "ros2",
-        "bag",
-        "play",
-        value("bag"),
-        "--clock",
-        "100",
-        "--rate",
-        value("rate"),
-        *loop,
-        "--topics",
-        *topics,
+        *("ros2", "bag", "play", value("bag"), *bag_storage(value("bag"))),
+        *("--clock", "100", "--rate", value("rate"), *loop, "--topics", *topics),
     ]
     play = ExecuteProcess(cmd=command, output="screen")
     over = RegisterEventHandler(
         OnProcessExit(target_action=play, on_exit=[EmitEvent(event=Shutdown(reason="the bag is over"))])
     )
-    return [runtime, play, over]
+    return [runtime, over, TimerAction(period=float(value("delay")), actions=[play])]
+
+
+def camera_names(bundle: str) -> list[str]:
+    """Return the cameras that a bundle names. Raises UserError."""
+    if not bundle:
+        raise UserError("bundle is empty: give the directory of the policy that shall decide")
+    return [camera.name for camera in load_bundle(bundle).policy.cameras]
 
 
 def generate_launch_description() -> LaunchDescription:

@@ -12,7 +12,7 @@ from launch.launch_description_sources import AnyLaunchDescriptionSource  # noqa
 
 from launch import LaunchContext  # noqa: E402
 from vla_runtime.errors import UserError  # noqa: E402
-from vla_runtime.toolchain.launching import CALM_S, Backoff, pairs, parameters, truth  # noqa: E402
+from vla_runtime.toolchain.launching import CALM_S, Backoff, bag_storage, pairs, parameters, truth  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted(path for path in (ROOT / "launch").iterdir() if ".launch." in path.name)
@@ -73,3 +73,16 @@ def test_what_is_not_given_does_not_override_a_file(tmp_path):
     ]  # fmt: skip
     with pytest.raises(UserError, match="there is no file '/nowhere.yaml'"):
         parameters(default, "/nowhere.yaml", {})
+
+
+def test_the_player_is_told_the_format_of_a_bag(tmp_path):
+    bag = tmp_path / "bag"
+    bag.mkdir()
+    (bag / "metadata.yaml").write_text("rosbag2_bagfile_information: {storage_identifier: mcap}\n")
+    (tmp_path / "one.db3").touch()
+    (tmp_path / "other").mkdir()
+    assert bag_storage(str(bag)) == ["--storage", "mcap"]
+    assert bag_storage(str(tmp_path / "one.db3")) == ["--storage", "sqlite3"]
+    assert bag_storage(str(tmp_path / "other")) == []
+    with pytest.raises(UserError, match="there is no bag '/nowhere'"):
+        bag_storage("/nowhere")

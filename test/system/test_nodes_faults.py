@@ -10,6 +10,7 @@ import os
 import signal
 import time
 
+import numpy as np
 import pytest
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
@@ -19,9 +20,11 @@ from std_msgs.msg import String
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
+from vla_runtime.nodes.messages import TrajectoryWriter
 from vla_runtime.nodes.qos import LATCHED
 from vla_runtime.nodes.robot_file import load_robot
 from vla_runtime.nodes.transport import RANGE, choose_udp
+from vla_runtime.toolchain.demo.conductor import glide
 from vla_runtime.toolchain.tiny_bundle import write_tiny_bundle
 
 # Longer than the defaults: on a machine that is busy with other things an answer may take half a second.
@@ -265,6 +268,44 @@ def test_hold_and_release(stack):
     assert len(held) > 10
     assert all(record["q"] == held[0]["q"] and not any(record["v"]) for record in held)
     assert stack.ros.call(Trigger, "watchdog/release").success
+
+
+def test_policy_teleop_policy_with_a_joint_moved_in_between(stack):
+    """An operator moves a joint by 0.4 rad and lets go: no step is too large, and nothing old comes back."""
+    assert all(result.successful for result in stack.set("watchdog", teleop_timeout_s=1.0))  # for this busy machine
+    begin = time.monotonic()
+    message = stack.joints[-1][1]
+    start = np.array([message.position[message.name.index(name)] for name in LIMITS.joint_names])
+    goal = start.copy()
+    goal[0] += 0.4 if start[0] < 0.5 * (LIMITS.lower[0] + LIMITS.upper[0]) else -0.4
+    publisher = stack.ros.publisher(JointTrajectory, "teleop_trajectory")
+    writer, taken = TrajectoryWriter(LIMITS.joint_names), time.monotonic()
+
+    def arrived():
+        measured = stack.joints[-1][1]
+        publisher.publish(writer.write(time.time_ns(), "leader", *glide(start, goal, time.monotonic() - taken, 2.0)))
+        time.sleep(0.02)
+        return abs(measured.position[measured.name.index(LIMITS.joint_names[0])] - goal[0]) < 0.02
+
+    stack.ros.wait(arrived, PATIENCE_S, "the arm where the operator wants it")
+    assert stack.state() == "TELEOP"
+    assert stack.cause()["in_command"] == "teleop"
+    let_go = time.monotonic()
+    stack.until_nominal()
+    stack.ros.node.destroy_publisher(publisher)
+
+    stream = stack.arrived("joint_trajectory", begin)
+    assert all(record["rest"] and record["finite"] for record in stream)
+    for earlier, later in zip(stream, stream[1:]):
+        dt = (later["stamp_ns"] - earlier["stamp_ns"]) / 1e9
+        assert (np.abs(np.subtract(later["q"], earlier["q"])) <= LIMITS.velocity * dt * 1.02 + 1e-6).all()
+        faster = np.abs(np.subtract(later["v"], earlier["v"])) <= LIMITS.acceleration * dt * 1.02 + 1e-6
+        assert faster[~LIMITS.discrete].all(), (earlier, later)
+    asked_before = {record["id"] for record in stack.arrived("plan_request", begin - 60.0) if record["at"] < let_go}
+    after = [r for r in stream if r["at"] > let_go and ":" in r["id"]]
+    assert after
+    assert not {record["id"] for record in after} & asked_before, "a plan from before the hand-over was executed"
+    assert all(result.successful for result in stack.set("watchdog", teleop_timeout_s=0.2))
 
 
 def test_an_order_that_means_nothing_is_refused_with_its_reason(stack):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from launch.action import Action
 from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction, RegisterEventHandler, TimerAction
 from launch.event_handlers import OnProcessExit
@@ -107,3 +108,20 @@ def truth(text: str, argument: str) -> bool:
     if word in ("false", "0", "no", "off"):
         return False
     raise UserError(f"{argument}: '{text}' is neither true nor false")
+
+
+def bag_storage(bag: str) -> list[str]:
+    """Return how `ros2 bag play` is told the format of a bag: on Humble it takes every bag for SQLite otherwise.
+
+    Empty where the bag does not say. Raises UserError if there is no bag.
+    """
+    path = Path(bag).expanduser()
+    if not path.exists():
+        raise UserError(f"bag: there is no bag '{bag}'")
+    metadata = path / "metadata.yaml"
+    if metadata.is_file():
+        about = yaml.safe_load(metadata.read_text(encoding="utf-8"))
+        storage = about["rosbag2_bagfile_information"]["storage_identifier"]
+    else:
+        storage = {".mcap": "mcap", ".db3": "sqlite3"}.get(path.suffix, "")
+    return ["--storage", storage] if storage else []
