@@ -5,6 +5,7 @@ Needs no ROS. Times are seconds of the ROS clock (float64) counted from the firs
 
 import json
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from rosbags.highlevel import AnyReader
 from rosbags.typesys import Stores, get_typestore
 
 from vla_runtime.errors import UserError
+from vla_runtime.nodes.trajectory_cdr import decode
 from vla_runtime.toolchain.damaged import UNREADABLE
 
 
@@ -68,6 +70,7 @@ class RunLog:
     images: dict[str, list[tuple[float, np.ndarray]]] = field(default_factory=dict)  # by topic: (stamp, rgb)
 
 
+TRAJECTORY = "trajectory_msgs/msg/JointTrajectory"
 MOTIONS = {"joint_trajectory": "commands", "planned_trajectory": "planned",
            "plan_request": "requests", "action_chunk": "chunks"}  # fmt: skip
 STATES = {"watchdog/state": "watchdog", "executor/state": "executor", "policy/state": "policy"}
@@ -93,6 +96,11 @@ def read_run(bag: Path, images_every_s: float | None = 1.0) -> RunLog:
             last_image: dict[str, float] = {}
             for connection, received_ns, raw in reader.messages():
                 received = (received_ns - run.start_ns) * 1e-9
+                if not _wanted(connection.topic, connection.msgtype):
+                    continue
+                is_motion = connection.msgtype == TRAJECTORY
+                if is_motion and _take_plain_motion(run, connection.topic, received, bytes(raw)):
+                    continue
                 if connection.msgtype.endswith("Image"):
                     if images_every_s is None or received - last_image.get(connection.topic, -1e9) < images_every_s:
                         continue
@@ -103,9 +111,34 @@ def read_run(bag: Path, images_every_s: float | None = 1.0) -> RunLog:
     return run
 
 
+def _names(topic: str) -> tuple[str, str]:
+    """The last two parts of a topic, and the last one."""
+    parts = topic.strip("/").split("/")
+    return "/".join(parts[-2:]), parts[-1]
+
+
+@lru_cache(maxsize=1024)
+def _wanted(topic: str, msgtype: str) -> bool:
+    name, last = _names(topic)
+    if msgtype == TRAJECTORY:
+        return last in MOTIONS
+    by_name = name in STATES or name in TEXTS or name == "policy/latency"
+    return by_name or last in ("joint_states", "instruction") or msgtype.endswith("Image")
+
+
+def _take_plain_motion(run: RunLog, topic: str, received: float, raw: bytes) -> bool:
+    """Take a trajectory from its bytes, if it is one of the regular form: half of a bag, ten times as fast."""
+    flat = decode(raw)
+    if flat is None:
+        return False
+    stamp = (flat.stamp_ns - run.start_ns) * 1e-9
+    motion = Motion(received, stamp, flat.frame_id, flat.joint_names, flat.times, flat.positions, flat.velocities)
+    getattr(run, MOTIONS[_names(topic)[1]]).append(motion)
+    return True
+
+
 def _take(run: RunLog, topic: str, received: float, message) -> None:
-    name = "/".join(topic.strip("/").split("/")[-2:])
-    last = name.rsplit("/", 1)[-1]
+    name, last = _names(topic)
     kind = type(message).__name__
     if kind.endswith("JointTrajectory") and last in MOTIONS:
         getattr(run, MOTIONS[last]).append(_motion(run, received, message))
