@@ -18,7 +18,7 @@ from vla_runtime.nodes.realtime import own_thread_realtime
 from vla_runtime.toolchain.run_log import Motion
 
 PRIORITY = 10
-YARDSTICK_PRIORITY = 60
+ARRIVAL_PRIORITY = YARDSTICK_PRIORITY = 60  # above the control loops: they note what those do
 KEEP = 4000
 YARDSTICK_S = 0.01
 
@@ -42,10 +42,11 @@ class Witness:
         self._ready.wait()
 
     def _run(self) -> None:
-        own_thread_realtime(PRIORITY)  # before DDS makes its threads, which inherit it
+        own_thread_realtime(ARRIVAL_PRIORITY)  # before DDS makes its threads, which inherit it
         self._context = rclpy.Context()
         rclpy.init(context=self._context)
         node = rclpy.create_node("vla_witness", context=self._context)
+        own_thread_realtime(PRIORITY)
         for topic, log in (("joint_trajectory", self._commands), ("action_chunk", self._chunks),
                            ("plan_request", self._requests)):  # fmt: skip
             node.create_subscription(JointTrajectory, topic, self._note(log), QoSProfile(depth=100))
