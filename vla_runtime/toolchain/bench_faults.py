@@ -20,6 +20,7 @@ from rich.table import Table
 from vla_runtime.control.limits import Limits
 from vla_runtime.errors import UserError
 from vla_runtime.paths import share
+from vla_runtime.sim.endurance import ALLOWED_GROWTH, Endurance
 from vla_runtime.sim.fault_kinds import KINDS
 from vla_runtime.sim.faults import Campaign
 
@@ -35,15 +36,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--processes", type=int, default=0, metavar="N",
                         help="then also N faults in real processes over DDS: SIGKILL, SIGSTOP, NaN, late, stale "
                         "(about 5 s each; default 0)")  # fmt: skip
+    parser.add_argument("--endurance", type=float, default=0.0, metavar="HOURS",
+                        help="then also so many hours of simulated time in one go, one fault a minute: memory and "
+                        "counters (an hour takes about 3 min; default 0)")  # fmt: skip
     parser.add_argument("--bundle", type=Path, default=share("bundles", "demo"), help="policy of the real processes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the campaign, print its tables; return 0 if every promise was kept."""
-    if args.faults < 1 or args.joints < 2 or args.processes < 0:
-        raise UserError(f"--faults {args.faults} --joints {args.joints} --processes {args.processes}: at least 1 fault "
-                        "and 2 joints are needed, and no negative number of process faults")  # fmt: skip
+    if args.faults < 1 or args.joints < 2 or args.processes < 0 or not 0.0 <= args.endurance <= 1000.0:
+        raise UserError(f"--faults {args.faults} --joints {args.joints} --processes {args.processes} --endurance "
+                        f"{args.endurance:g}: at least 1 fault and 2 joints are needed, no negative number of process "
+                        "faults, and 0 to 1000 hours")  # fmt: skip
     kinds = tuple(args.kinds.split(",")) if args.kinds else tuple(KINDS)
     try:
         campaign = Campaign(arm(args.joints), args.seed, kinds)
@@ -56,6 +61,8 @@ def run(args: argparse.Namespace) -> int:
     figures["wall_s"] = round(seconds, 1)
     figures["ticks_per_s"] = round(figures["ticks"] / seconds)
     figures["machine"] = f"{platform.machine()}, Python {platform.python_version()}"
+    if args.endurance:
+        figures["endurance"] = endure(arm(args.joints), args.endurance, args.seed)
     if args.processes:
         figures["processes"] = strike_processes(args.processes, args.bundle, args.seed)
     if args.json is not None:
@@ -63,7 +70,26 @@ def run(args: argparse.Namespace) -> int:
         args.json.write_text(json.dumps(figures, indent=2) + "\n")
     show(figures, Console())
     broken = args.processes and (figures["processes"]["violations"] or figures["processes"]["watchdog"]["violations"])
-    return 0 if kept(figures) and not broken else 1
+    return 0 if kept(figures) and not broken and endured(figures.get("endurance")) else 1
+
+
+def endure(limits: Limits, hours: float, seed: int) -> dict[str, Any]:
+    """Let ``hours`` of simulated time pass in this process; return what became of its memory and its counters."""
+    begun = time.perf_counter()
+    minutes = max(2, round(hours * 60.0))
+    columns = (TextColumn("simulated minutes"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as progress:
+        bar = progress.add_task("minutes", total=minutes)
+        figures = Endurance(limits, seed).run(minutes, lambda done: progress.update(bar, completed=done)).report()
+    figures["wall_s"] = round(time.perf_counter() - begun, 1)
+    return figures
+
+
+def endured(figures: dict[str, Any] | None) -> bool:
+    """Whether memory stayed, counters add up and no promise was broken (or nobody asked)."""
+    if figures is None:
+        return True
+    return figures["growth"] <= ALLOWED_GROWTH and not figures["violations"] and not figures["faulty_counters"]
 
 
 def strike_processes(count: int, bundle: Path, seed: int) -> dict[str, Any]:
@@ -134,6 +160,16 @@ def show(figures: dict[str, Any], console: Console) -> None:
             f"[red]{violation['rule']}[/red]: {violation['what']} "
             f"(world {violation['world']} at {violation['at_s']} s, after {after})"
         )
+    if "endurance" in figures:
+        endurance, memory = figures["endurance"], figures["endurance"]["memory_mib"]
+        console.print(
+            f"{endurance['simulated_h']:g} simulated hours with {endurance['faults']} faults: "
+            f"{memory['after_first_minute']} MiB after the first minute, {memory['at_end']} MiB at the end "
+            f"({endurance['growth']:+.1%} at most), {len(endurance['violations'])} violations, "
+            f"{len(endurance['faulty_counters'])} contradicting counters."
+        )
+        for text in endurance["violations"] + endurance["faulty_counters"]:
+            console.print(f"[red]{text}[/red]")
     console.print(
         f"{figures['faults']} faults of {figures['kinds']} kinds, {figures['commands']} commands judged in "
         f"{figures['simulated_s']:.0f} simulated seconds ({figures['ticks_per_s']} ticks/s): "
