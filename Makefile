@@ -10,7 +10,7 @@ GL_PACKAGES := libegl1 libgl1-mesa-dri libgl1
 # BLAS and OpenMP threads that fight over two cores make some tests ten times slower.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
-.PHONY: help setup demo test lint system-libraries setup-export setup-tensorrt setup-peers test-peers train-demo clean
+.PHONY: help setup demo test lint system-libraries setup-export setup-tensorrt setup-peers setup-llamacpp test-peers train-demo clean
 
 help:
 	@echo "make demo [FAULT=slow|hang|kill|nan|stale_camera|dead_executor]   simulated robot, real nodes, a report"
@@ -67,6 +67,12 @@ setup-peers: .venv-peers/.ready
 .venv-peers/.ready: requirements/peers.txt
 	$(PYTHON) -m venv .venv-peers
 	sh requirements/install-peers.sh .venv-peers
+	touch $@
+
+# ggml (llama.cpp's tensor library), for `vla bench policy --against llama.cpp`.
+setup-llamacpp: .venv-llamacpp/.ready
+.venv-llamacpp/.ready: requirements/install-llamacpp.sh
+	PYTHON=$(PYTHON) sh requirements/install-llamacpp.sh .venv-llamacpp
 	touch $@
 
 test-peers: setup-peers

@@ -16,6 +16,7 @@ from vla_runtime.paths import share
 from vla_runtime.policy.bundle import Bundle
 from vla_runtime.policy.bundle_model import StageModel
 from vla_runtime.policy.policy import Observation, Policy, load_policy
+from vla_runtime.toolchain.against.peers import PEERS, Ask
 from vla_runtime.toolchain.bandwidth import read_bandwidth
 from vla_runtime.toolchain.weights import weight_bytes
 
@@ -41,17 +42,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1, help="CPU threads of a stage (default: 1)")
     parser.add_argument("--rounds", type=int, default=100, help="measured inferences (default: 100)")
     parser.add_argument("--warm-up", type=int, default=5, help="inferences before that, reported apart (default: 5)")
+    parser.add_argument(
+        "--against", action="append", default=[], choices=sorted(PEERS), help="also measure a peer (repeatable)"
+    )
+    parser.add_argument("--peer", type=Path, metavar="DIR", help="where the peer is (default: where make puts it)")
+    parser.add_argument("--peer-rounds", type=int, default=30, help="measured rounds of a peer (default: 30)")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE ('-': standard output)")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run ``vla bench policy``."""
-    for name in ("threads", "rounds", "warm_up"):
+    for name in ("threads", "rounds", "warm_up", "peer_rounds"):
         if getattr(args, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} is {getattr(args, name)}; it must be at least 1")
+    peers = {name: PEERS[name](Ask(args.peer, args.threads, args.peer_rounds)) for name in args.against}
     settings = EngineSettings(threads=args.threads)
     policy = load_policy(args.bundle, args.engine, allow_unproven=True, settings=settings)
     report = bench(policy, rounds=args.rounds, warm_up=args.warm_up, threads=args.threads)
+    report["against"] = {name: measure() for name, measure in peers.items()}
     if args.json == "-":
         json.dump(report, sys.stdout, indent=2)
         print()
@@ -138,8 +146,22 @@ def print_report(report: dict) -> None:
         f"{machine['cpu']}, {machine['threads']} thread(s), reads {machine['read_bandwidth_gb_s']:.1f} GB/s from memory"
     )
     print("floor: the time that reading the bytes from memory takes; weights that fit the cache can beat it")
-    for peer, figures in report["against"].items():
-        print(f"against {peer}: {figures}")
+    for peer, found in report["against"].items():
+        _print_peer(peer, found)
+
+
+def _print_peer(peer: str, found: dict) -> None:
+    print(f"\nagainst {peer}: one token through INT4 layers of a Llama's shape, per layer")
+    for figures in found.values():
+        read = figures["read_gb_s"]
+        clock, threads = figures["clock"], figures["threads"]
+        print(f"  {figures['hidden']} wide, {threads} thread(s), {clock} time, reads {read['best']:.1f} GB/s at best")
+        for label, each in figures.items():
+            if isinstance(each, dict) and "best_ms" in each:
+                share, ratio = each["share_of_read"], figures["time_ratio"].get(label)
+                line = f"    {label:<12} p50 {each['p50_ms']:.2f} best {each['best_ms']:.2f} ms"
+                line += f"  {share['p50']:.0%} (best {share['best']:.0%}) of the reading"
+                print(line + (f"; ours takes {ratio['p50']:.2f} times as long" if ratio else ""))
 
 
 def _round(policy: Policy, rng: np.random.Generator, seed: int) -> dict[str, float]:

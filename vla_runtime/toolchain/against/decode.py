@@ -1,0 +1,152 @@
+"""One token through Llama-shaped INT4 layers: our engine, a peer, and plain reading of memory, in turn."""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from vla_runtime.errors import UserError
+from vla_runtime.toolchain.against.llama_layer import BLOCK_BITS, Layer, exact_step
+from vla_runtime.toolchain.against.onnx_decode import OnnxDecode
+from vla_runtime.toolchain.bandwidth import MemoryReader
+
+# Far more than caches hold, so that every step reads its weights from memory. (Servers share 300 MB of them.)
+LEAST_BYTES = 400 << 20
+# Both engines round activations to 8 bits, so neither equals float32; a wrong layout is nowhere near.
+LEAST_COSINE = 0.999
+
+
+def clock_of(threads: int) -> Callable[[], float]:
+    """Return what times a step: the wall for several threads, the processor's time for one.
+
+    The processor's time leaves out what other processes take from a busy machine; with several threads it would also
+    leave out their waiting for each other.
+    """
+    return time.process_time if threads == 1 else time.perf_counter
+
+
+class Decoder(Protocol):
+    """An engine with the layers' weights in its own form."""
+
+    name: str
+
+    def step(self, x: np.ndarray) -> np.ndarray:
+        """Return the layers' output (hidden,) for ``x`` (hidden,) float32."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """``make(layer, layers)`` gives the engine; ``bits``: of one weight in its form, scales included."""
+
+    label: str
+    bits: float
+    make: Callable[[Layer, int], Decoder]
+
+
+def ours(threads: int, folder: Path) -> Contender:
+    """Return this package's engine; ``folder``: for a file that lives while the engine loads."""
+    return Contender("ours", BLOCK_BITS, lambda layer, layers: OnnxDecode(layer, layers, threads, folder))
+
+
+def compare_decode(
+    layer: Layer,
+    contenders: Sequence[Contender],
+    *,
+    threads: int,
+    rounds: int,
+    least_bytes: int = LEAST_BYTES,
+    progress: Callable[[str], None] = lambda text: None,
+) -> dict:
+    """Time a step of each contender and one reading of as many bytes, in turn, ``rounds`` times.
+
+    Times are ms of a single layer. ``share_of_read``: the bytes of the contender's form by its time, over the bandwidth
+    of the readings; ``best``: from the shortest times of the run; ``p50``: the median over rounds, each with its own
+    reading, so that what the rest of the machine takes weighs on both. Raises UserError when a contender computes
+    something else than the layers do.
+    """
+    layers = max(1, math.ceil(least_bytes / layer.weight_bytes))
+    x = np.random.default_rng(1).standard_normal(layer.hidden).astype(np.float32)
+    wanted = exact_step(layer, x, layers)
+    engines, cosines = [], []
+    for contender in contenders:
+        progress(f"{contender.label}: {layers} layers of {layer.hidden}")
+        engines.append(contender.make(layer, layers))
+        cosines.append(_cosine(engines[-1].step(x), wanted))
+        if not cosines[-1] >= LEAST_COSINE:
+            raise UserError(
+                f"{engines[-1].name} computes something else: cosine {cosines[-1]:.4f} with float32, "
+                f"at least {LEAST_COSINE} is rounding"
+            )
+    clock = clock_of(threads)
+    reader = MemoryReader(threads, layers * layer.weight_bytes, clock)
+    reads, times = [], [[] for _ in engines]
+    try:
+        for done in range(rounds + 1):  # the first round warms up
+            read = reader.seconds()
+            spent = [_timed(engine, x, clock) for engine in engines]
+            if done:
+                reads.append(read)
+                for kept, seconds in zip(times, spent):
+                    kept.append(seconds)
+    finally:
+        reader.close()
+        for engine in engines:
+            getattr(engine, "close", lambda: None)()
+    bandwidths = reader.size / np.array(reads)
+    result = {
+        "hidden": layer.hidden,
+        "layers": layers,
+        "threads": threads,
+        "clock": "processor" if threads == 1 else "wall",
+        "rounds": rounds,
+        "read_gb_s": {"p50": float(np.median(bandwidths)) / 1e9, "best": float(bandwidths.max()) / 1e9},
+    }
+    for contender, engine, seconds, cosine in zip(contenders, engines, times, cosines):
+        figures = _figures(np.array(seconds), layers, layer.weight_bytes * layers * contender.bits / 4, bandwidths)
+        result[contender.label] = {"engine": engine.name, "cosine": cosine, **figures}
+    first = np.array(times[0])
+    result["time_ratio"] = {
+        contender.label: {"p50": float(np.median(first / seconds)), "best": float(first.min() / min(seconds))}
+        for contender, seconds in zip(contenders[1:], times[1:])
+    }
+    return result
+
+
+def measure(
+    layer: Layer, peers: Sequence[Contender], *, threads: int, rounds: int, progress: Callable[[str], None]
+) -> dict:
+    """Compare this package's engine with ``peers``."""
+    with tempfile.TemporaryDirectory() as folder:
+        contenders = [ours(threads, Path(folder)), *peers]
+        return compare_decode(layer, contenders, threads=threads, rounds=rounds, progress=progress)
+
+
+def _figures(seconds: np.ndarray, layers: int, size: float, bandwidths: np.ndarray) -> dict:
+    rates = size / seconds
+    p50, p99 = (float(np.percentile(seconds, q)) for q in (50, 99))
+    return {
+        "bytes": int(size / layers),
+        "p50_ms": p50 / layers * 1e3,
+        "p99_ms": p99 / layers * 1e3,
+        "best_ms": float(seconds.min()) / layers * 1e3,
+        "share_of_read": {
+            "p50": float(np.median(rates / bandwidths)),
+            "best": float(rates.max() / bandwidths.max()),
+        },
+    }
+
+
+def _timed(engine: Decoder, x: np.ndarray, clock: Callable[[], float]) -> float:
+    start = clock()
+    engine.step(x)
+    return clock() - start
+
+
+def _cosine(a: np.ndarray, b: np.ndarray) -> float:
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    return float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b)))
