@@ -37,7 +37,14 @@ def everything(context: LaunchContext) -> list[Action]:
         executable="sim_robot",
         name="sim_robot",
         namespace=value("namespace"),
-        parameters=[{"seed": int(value("seed")), "instruction": value("instruction"), "distro": value("distro")}],
+        parameters=[
+            {
+                "seed": int(value("seed")),
+                "instruction": value("instruction"),
+                "distro": value("distro"),
+                "realtime_priority": 40,  # a real controller does not wait for inference to free a core
+            }
+        ],
         output="screen",
         emulate_tty=True,
     )

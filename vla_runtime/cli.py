@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError, UserError
 
 # word: (module with add_arguments(parser) and run(args) -> int, one line for `vla --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -34,7 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``vla``; return the exit code: 0 done, 1 failed, 2 wrong usage (argparse), 130 interrupted."""
+    """Run ``vla``; return the exit code: 0 done, 1 failed, 2 wrong usage, 130 interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     word = _command_word(arguments)
     if word is None:
@@ -50,6 +50,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(report, (str, Path)):  # now, not after an hour's work
             Path(report).parent.mkdir(parents=True, exist_ok=True)
         return int(module.run(args))
+    except UsageError as error:
+        parser.print_usage(sys.stderr)
+        print(f"vla {word}: {error}", file=sys.stderr)
+        return 2
     except UserError as error:
         print(f"vla {word}: {error}", file=sys.stderr)
         return 1

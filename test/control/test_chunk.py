@@ -40,6 +40,11 @@ def test_a_plan_of_which_nothing_is_left_raises(rows, latency):
         drop_elapsed(np.zeros((rows, 2)), latency, 0.1)
 
 
+def test_a_step_too_small_to_count_is_named():
+    with pytest.raises(ValueError, match="dt = 1e-320 s is too small"):
+        elapsed_steps(0.1, 1e-320)
+
+
 @given(st.integers(0, 5000), st.floats(1e-3, 1.0))
 def test_a_waypoint_due_exactly_now_is_kept(steps, dt):
     assert elapsed_steps(steps * dt, dt) == steps

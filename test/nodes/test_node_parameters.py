@@ -197,3 +197,18 @@ def test_a_refused_change_leaves_nothing_for_the_next(lonely):
 def test_a_misspelt_override_is_pointed_at(lonely, capfd):
     lonely(Bench, *arguments("answer:=0.3"))
     assert "did you mean 'answer_s'?" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("pair", "text"),
+    [
+        ("frobnicate:=3", "parameter 'frobnicate' is not known and has no effect\n"),
+        ("stream_deadline_s:=0.1", ""),  # the watchdog's, in a file for all nodes
+        ("use_sim_time:=false", ""),
+        ("qos_overrides./scan.subscription.depth:=3", ""),
+    ],
+)
+def test_an_override_that_means_nothing_here_is_named_unless_it_is_anothers(lonely, capfd, pair, text):
+    lonely(Bench, *arguments(pair))
+    told = capfd.readouterr().err
+    assert text in told if text else "has no effect" not in told

@@ -130,7 +130,7 @@ class Stack:
                     record = json.loads(line)
                     if record["topic"] == f"/{topic}" and record["at"] > since:
                         records.append(record)
-        return [r for r in records if policy is None or bool(r["id"]) == policy]
+        return [r for r in records if policy is None or (":" in r["id"]) == policy]
 
     def first_fallback(self, since):
         self.ros.wait(lambda: self.arrived("joint_trajectory", since, policy=False), PATIENCE_S, "a fallback command")
@@ -370,6 +370,6 @@ def test_the_watchdog_stops_the_arm_before_it_leaves(stack):
     at = stack.strike("watchdog", signal.SIGINT)
     assert stack.processes["watchdog"].wait(10.0) == 0
     last = stack.arrived("joint_trajectory", at)[-1]
-    assert (last["id"], last["rest"]) == ("", True)
+    assert (last["id"], last["rest"]) == ("stop", True)
     stack.states.clear()
     stack.start("watchdog")

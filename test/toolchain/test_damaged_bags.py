@@ -31,8 +31,9 @@ SOUND = """rosbag2_bagfile_information:
         ("foo: 1", b""),
         (SOUND, None),
         (SOUND, b"not an MCAP file, though its name says so" * 10),
+        (SOUND, b"\x89MCAP0\r\n"),
     ],
-    ids=["broken_yaml", "no_bag_information", "lost_file", "another_file"],
+    ids=["broken_yaml", "no_bag_information", "lost_file", "another_file", "cut_off_after_the_magic"],
 )
 def test_it_is_named_in_one_line(read, metadata: str, data: bytes | None, tmp_path: Path):
     (tmp_path / "metadata.yaml").write_text(metadata, encoding="utf-8")

@@ -1,6 +1,7 @@
 """The self-test says what it found, and a machine that is not fit is not called fit."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 
@@ -70,3 +71,18 @@ def test_whole_page(tmp_path, capsys):
     assert levels["versions"] == levels["engine"] == levels["parity"] == OK
     assert levels["DDS"] in (OK, WARN)  # an answer came; large frames may be lost with the default transports
     assert all(len(line) <= 100 for line in capsys.readouterr().out.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("p99_ms", "refusal", "level", "advice"),
+    [
+        (0.1, "", OK, ""),
+        (3.0, "", WARN, "free a core; the priority is granted already"),
+        (3.0, "no SCHED_FIFO 50", WARN, "allow rtprio, or free a core"),
+        (30.0, "", FAIL, "too busy or too slow for 50 Hz: free a core; the priority is granted already"),
+    ],
+)
+def test_a_priority_that_is_granted_is_not_asked_for(p99_ms, refusal, level, advice):
+    figures = SimpleNamespace(period_error_p99_ms=p99_ms, max_gap_ms=20.0)
+    result = machine.judged_jitter(figures, refusal)
+    assert (result.level, result.advice) == (level, advice)

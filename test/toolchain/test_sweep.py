@@ -102,5 +102,5 @@ def test_a_small_sweep(tmp_path, capsys):
     ],
 )
 def test_wrong_arguments_are_named(arguments, says, capsys):
-    assert main(["sweep", *arguments]) == 1
+    assert main(["sweep", *arguments]) == 2
     assert says in capsys.readouterr().err

@@ -47,13 +47,16 @@ def elapsed_steps(latency_s: float, dt: float) -> int:
     """Return the index of the first waypoint that is due ``latency_s`` after the observation, or later.
 
     ``ceil(latency_s / dt - 1e-9)``. Raises ``ValueError`` on a negative or non-finite latency and on ``dt`` that is
-    not positive and finite.
+    not positive and finite, or so small that the steps cannot be counted.
     """
     if not math.isfinite(latency_s) or latency_s < 0.0:
         raise ValueError(f"latency_s must be finite and not negative, got {latency_s}")
     if not (math.isfinite(dt) and dt > 0.0):
         raise ValueError(f"dt must be a positive time in seconds, got {dt}")
-    return max(0, math.ceil(latency_s / dt - _ROUNDING))
+    steps = latency_s / dt
+    if not math.isfinite(steps):
+        raise ValueError(f"dt = {dt} s is too small: {latency_s} s of latency are more steps than can be counted")
+    return max(0, math.ceil(steps - _ROUNDING))
 
 
 def drop_elapsed(plan: Plan, latency_s: float, dt: float) -> Plan:

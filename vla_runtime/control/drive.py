@@ -6,6 +6,7 @@ has the arm.
 
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -133,7 +134,7 @@ class Drive:
         if refusal is not None or start > _SAME or planned.start != situation.now:
             self._note(f"{name}: {refusal.text if refusal else f'starts {start:.6f} away from the last command'}")
             return None
-        return planned
+        return replace(planned, plan_id=name)
 
     def go_to(self, now: float, target: np.ndarray, speed: float, planner: str) -> bool:
         """Go from the last command to ``target`` (n,) rad at ``speed`` (a fraction of all limits); say if it works.
@@ -149,7 +150,7 @@ class Drive:
         except MotionError as error:
             self._note(f"{planner}: {error}")
             return False
-        motion = Trajectory(now, limits.joint_names, way.times, way.positions, way.velocities)
+        motion = Trajectory(now, limits.joint_names, way.times, way.positions, way.velocities, planner)
         if self.gate.limits_kept(motion) is not None:
             return False
         self.motion, self.planner, self._whole = motion, planner, False

@@ -65,6 +65,8 @@ class ExecutorNode(ControlNode):
         """Begin without anything from before."""
         self._command: Trajectory | None = None
         self.core.flush("activated")
+        self._waiting = True
+        self.get_logger().info("waiting for the first plan")
 
     def last_word(self) -> None:
         """Nothing to say: the watchdog acts on silence."""
@@ -134,6 +136,9 @@ class ExecutorNode(ControlNode):
             refusal = error
         if refusal is not None:
             self.log_later("warning", f"plan {read_header(data)[1]} refused: {refusal}")
+        elif self._waiting:
+            self._waiting = False
+            self.log_later("info", f"the first plan is here: {read_header(data)[1]}")
 
     def _ask(self, request: PlanRequest) -> None:
         # What will have been executed for certain when the answer comes, and what was executed a moment ago: the

@@ -7,6 +7,7 @@ from functools import partial
 from rclpy.node import Node
 from sensor_msgs.msg import CompressedImage, Image, JointState
 
+from vla_runtime.nodes.camera_flow import CameraFlow
 from vla_runtime.nodes.clock import StampClock
 from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointReader
@@ -56,6 +57,7 @@ class Observer:
         self.cameras = {
             camera.name: PolledInput(node, kind, f"{camera.name}/{suffix}", CAMERA, report) for camera in model.cameras
         }
+        self._flows = {name: CameraFlow(camera.subscription) for name, camera in self.cameras.items()}
         self.joints = PolledInput(node, JointState, "joint_states", JOINT_STATES, report)
 
     def observe(self, now: float) -> Observation | NotReady:
@@ -66,10 +68,11 @@ class Observer:
     def read(self) -> None:
         """Take what has arrived."""
         for name, camera in self.cameras.items():
-            newest = camera.newest()
-            if newest is None:
+            taken = camera.take_as_received()
+            if not taken:
                 continue
-            message = newest[1]
+            message, info = taken[-1]
+            self._flows[name].took(info)
             stamp = stamp_ns(message.header.stamp)
             if stamp == self._stamp_of.get(name):
                 # Two conversions of one stamp differ by microseconds: a frozen camera is known by the stamp itself.
@@ -105,6 +108,10 @@ class Observer:
         """Counts of what was taken, waited for and refused."""
         return {**self._assembler.counters, **{f"same_stamp.{name}": n for name, n in self._repeated.items()}}
 
+    def flows(self, now: float) -> dict[str, dict]:
+        """How each camera's frames come, by topic: see :class:`CameraFlow`."""
+        return {camera.topic: self._flows[name].figures(now) for name, camera in self.cameras.items()}
+
     def instruct(self, text: str) -> None:
         """Use this instruction from the next observation on."""
         self._assembler.offer_instruction(text)
@@ -121,6 +128,7 @@ class Observer:
 
     def destroy(self) -> None:
         """Unsubscribe from everything."""
+        self._flows.clear()
         for each in (*self.cameras.values(), self.joints):
             each.destroy(self._node)
 

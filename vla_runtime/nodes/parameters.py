@@ -95,11 +95,13 @@ class NodeParameters:
 
     def _warn_of_misspelt(self, overrides: Mapping[str, RosParameter]) -> None:
         for name in overrides:
+            # rclpy's own are declared (use_sim_time) or have dots (qos_overrides.…).
+            if self._node.has_parameter(name) or "." in name:
+                continue
             near = get_close_matches(name, list(self._table_of), 1, cutoff=0.8)
-            if near and name not in self._table_of:
-                self._node.get_logger().warning(
-                    f"parameter '{name}' is not known and has no effect; did you mean '{near[0]}'?"
-                )
+            if near or name not in _anybodys():
+                hint = f"; did you mean '{near[0]}'?" if near else ""
+                self._node.get_logger().warning(f"parameter '{name}' is not known and has no effect{hint}")
 
     def _valid_or_default(self, name: str) -> Any:
         table = self._tables[name]
@@ -161,6 +163,16 @@ class NodeParameters:
                 self._faults.pop(key, None)
         self._candidates = {}
         self._changed()
+
+
+def _anybodys() -> set[str]:
+    """The parameters of all three nodes: one file may set them for all (``/**``)."""
+    from vla_runtime.control.executor_settings import EXECUTOR_TABLE
+    from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
+    from vla_runtime.nodes.tables import CONTROL_NODE, POLICY_NODE
+
+    tables = (EXECUTOR_TABLE, WATCHDOG_TABLE, CONTROL_NODE, POLICY_NODE)
+    return {parameter.name for table in tables for parameter in table.parameters}
 
 
 def _plain(value: Any) -> Any:

@@ -289,9 +289,10 @@ class PolicyNode(ManagedNode):
             statuses.append(model_status(policy))
         if worker is not None:
             horizon_ms = 1e3 * policy.bundle.policy.horizon * policy.bundle.policy.dt_s
-            ages = observer.ages(self.steady_now())
+            now = self.steady_now()
             statuses.append(inference_status(worker, self.latencies, horizon_ms))
-            statuses.append(input_status(worker, ages, observer.counters(), self.settings.max_input_age_s))
+            statuses.append(input_status(worker, observer.ages(now), observer.counters(), observer.flows(now),
+                                         self.settings.max_input_age_s))  # fmt: skip
         return statuses
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from std_msgs.msg import Float64MultiArray, MultiArrayDimension
 
 from vla_runtime.control.latency import StageLatencies
+from vla_runtime.nodes.camera_flow import lossy
 from vla_runtime.nodes.diagnostics import Level, Status
 from vla_runtime.nodes.inference import InferenceWorker
 from vla_runtime.policy.bundle import Bundle
@@ -63,15 +64,21 @@ def inference_status(worker: InferenceWorker, latencies: StageLatencies, expecte
 
 
 def input_status(
-    worker: InferenceWorker, ages: Mapping[str, float], counters: Mapping[str, int], max_age_s: float
+    worker: InferenceWorker,
+    ages: Mapping[str, float],
+    counters: Mapping[str, int],
+    flows: Mapping[str, Mapping[str, Any]],
+    max_age_s: float,
 ) -> Status:
-    """The inputs' ages when they were last read, and why there is no observation, if there is none."""
-    values = {"age_s": dict(ages), "counters": dict(counters), "max_input_age_s": max_age_s}
+    """The inputs' ages when they were last read, how frames come, and why there is no observation, if there is none."""
+    values = {"age_s": dict(ages), "counters": dict(counters), "camera": dict(flows), "max_input_age_s": max_age_s}
+    losses = lossy(flows)
     problem = worker.not_ready
-    if problem is not None and problem.kind != "waiting":
-        return Status("inputs", Level.ERROR, problem.detail, values)
     if problem is not None:
-        return Status("inputs", Level.WARN, problem.detail, values)
+        level = Level.WARN if problem.kind == "waiting" else Level.ERROR
+        return Status("inputs", level, "; ".join(filter(None, (problem.detail, losses))), values)
+    if losses:
+        return Status("inputs", Level.WARN, losses, values)
     return Status("inputs", Level.OK, "pictures and joints in time", values)
 
 

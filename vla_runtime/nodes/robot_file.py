@@ -1,7 +1,9 @@
 """The robot's limits and named poses, found by path or by the name of a file in config/robots."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,10 @@ import yaml
 from vla_runtime.control.limits import Limits, LimitsError
 from vla_runtime.errors import UserError
 from vla_runtime.paths import share
+
+KEYS = ("joints", "named_poses", "controllers", "sources")
+TURNS_RAD = 4.0 * math.pi
+"""No joint with an end stop turns further than twice either way: a larger limit is one in degrees."""
 
 
 class RobotFileError(UserError):
@@ -37,6 +43,9 @@ def load_robot(robot: str) -> Robot:
     except LimitsError as error:
         raise RobotFileError(f"robot = '{robot}': {error}") from None
     data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    if "joints" in data:  # else all of it is joints
+        _refuse_unknown_keys(path, data)
+    _refuse_degrees(path, limits)
     poses = data.get("named_poses") or {}
     for name, pose in poses.items() if isinstance(poses, Mapping) else [("named_poses", None)]:
         if not isinstance(pose, Mapping) or not all(isinstance(v, (int, float)) for v in pose.values()):
@@ -47,7 +56,36 @@ def load_robot(robot: str) -> Robot:
                 f"{path}: named pose '{name}' names unknown joint {', '.join(unknown)}; "
                 f"there are {', '.join(limits.joint_names)}"
             )
+        _refuse_outside(path, name, pose, limits)
     return Robot(path, limits, poses, _controllers(path, data.get("controllers") or {}, limits.joint_names))
+
+
+def _refuse_unknown_keys(path: Path, data: Mapping[str, Any]) -> None:
+    for key in data:
+        if key not in KEYS:
+            near = get_close_matches(str(key), KEYS, 1)
+            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(KEYS)}"
+            raise RobotFileError(f"{path}: unknown key '{key}'; {hint}")
+
+
+def _refuse_degrees(path: Path, limits: Limits) -> None:
+    for name, lower, upper in zip(limits.joint_names, limits.lower, limits.upper):
+        for key, value in (("lower", lower), ("upper", upper)):
+            if math.isfinite(value) and abs(value) > TURNS_RAD:
+                raise RobotFileError(
+                    f"{path}: {name}: {key} {value:g} looks like degrees; write radians ({math.radians(value):.4f}), "
+                    "or 'continuous: true' without it for a joint that turns without end"
+                )
+
+
+def _refuse_outside(path: Path, pose: str, joints: Mapping[str, float], limits: Limits) -> None:
+    for joint, value in joints.items():
+        i = limits.index(joint)
+        if not limits.lower[i] <= value <= limits.upper[i]:
+            raise RobotFileError(
+                f"{path}: named pose '{pose}' has {joint} at {value:g} rad, outside its limits of "
+                f"{limits.lower[i]:g} to {limits.upper[i]:g}"
+            )
 
 
 def _controllers(path: Path, given: Any, joints: tuple[str, ...]) -> dict[str, tuple[str, ...]]:

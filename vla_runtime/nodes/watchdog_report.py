@@ -1,6 +1,7 @@
 """What the watchdog tells operators: the latched state, and its tasks in /diagnostics."""
 
 from collections.abc import Mapping
+from math import isinf
 from typing import Any
 
 from vla_runtime.control.watchdog import Watchdog
@@ -52,8 +53,15 @@ def input_status(figures: Mapping[str, Any], joints: JointReader, settings: Watc
     values["joint_states_refused"] = joints.refused
     if joints.fault:
         return Status("inputs", Level.ERROR, joints.fault, values)
-    old = [f"{key.removesuffix('_age_s')} {values[key]:.3g} s (limit {limit:g} s)" for key, limit in limits.items()
-           if key in values and values[key] > limit]  # fmt: skip
+    old = [
+        f"{key.removesuffix('_age_s')} {_age(values[key])} (limit {limit:g} s)"
+        for key, limit in limits.items()
+        if key in values and values[key] > limit
+    ]
     if old:
         return Status("inputs", Level.WARN, "silent: " + ", ".join(old), values)
     return Status("inputs", Level.OK, "all in time", values)
+
+
+def _age(seconds: float) -> str:
+    return "never" if isinf(seconds) else f"{seconds:.3g} s"

@@ -17,7 +17,7 @@ import threading
 import time
 from pathlib import Path
 
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
 
 PRIORITY = 50
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from vla_runtime.toolchain.tick_bench import bench_ticks
 
     if args.seconds < 5:
-        raise UserError(f"--seconds {args.seconds:g} is too short for a 99th percentile; give 5 or more")
+        raise UsageError(f"--seconds {args.seconds:g} is too short for a 99th percentile; give 5 or more")
     if not (args.bundle / "policy.yaml").is_file():
         raise UserError(f"there is no bundle at '{args.bundle}'; name one with --bundle")
     figures = {"seconds": args.seconds, **measure_loops(args.seconds, args.bundle)}

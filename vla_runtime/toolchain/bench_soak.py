@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
 from vla_runtime.toolchain.soak_census import Census, Figures
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Soak, print the figures; 0 if nothing died and nothing was left."""
     if not args.minutes >= 2.0:
-        raise UserError(f"--minutes {args.minutes:g}: growth is counted from the first minute on, so give at least 2")
+        raise UsageError(f"--minutes {args.minutes:g}: growth is counted from the first minute on, so give at least 2")
     with tempfile.TemporaryDirectory(prefix="vla-soak-") as folder:
         figures = soak(60.0 * args.minutes, args.bundle, args.out or Path(folder))
     print(as_text(figures))

@@ -4,5 +4,5 @@ from rosbags.highlevel import AnyReaderError
 from rosbags.rosbag2 import ReaderError
 from ruamel.yaml.error import YAMLError
 
-UNREADABLE: tuple[type[Exception], ...] = (AnyReaderError, ReaderError, YAMLError)
-"""Beside OSError and ValueError; none of them is a bug of ours."""
+UNREADABLE: tuple[type[Exception], ...] = (AnyReaderError, ReaderError, YAMLError, TypeError)
+"""Beside OSError and ValueError. TypeError is how rosbags meets an MCAP that ends right after its first eight bytes."""

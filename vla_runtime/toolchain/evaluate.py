@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from vla_runtime.errors import UserError
+from vla_runtime.control.executor_settings import EXECUTOR_TABLE
+from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
 
 BLENDS = ("cut", "crossfade", "rtc", "ensemble")
@@ -58,9 +59,9 @@ def run(args: argparse.Namespace) -> int:
     from vla_runtime.sim.task import TIME_LIMIT_S
 
     if args.episodes < 1 or args.seed < 0:
-        raise UserError(f"--episodes is {args.episodes} and --seed {args.seed}; they must be at least 1 and 0")
+        raise UsageError(f"--episodes is {args.episodes} and --seed {args.seed}; they must be at least 1 and 0")
     if not 0.1 <= args.time_limit <= TIME_LIMIT_S:
-        raise UserError(f"--time-limit is {args.time_limit:g}; it must be 0.1 to {TIME_LIMIT_S:g} s")
+        raise UsageError(f"--time-limit is {args.time_limit:g}; it must be 0.1 to {TIME_LIMIT_S:g} s")
     settings = loop_settings(args.delay, args.k, args.blend, not args.no_prefix, args.time_limit)
     policy = load(args)
     runs = list(plan(args.episodes, args.seed, args.each_colour))
@@ -109,14 +110,17 @@ def load(args: argparse.Namespace) -> Any:
 
 
 def loop_settings(delay: str, k: int | None, blend: str | None, send_prefix: bool, time_limit_s: float) -> Any:
-    """LoopSettings from arguments. Raises UserError for a delay that is not a number of ticks or 'measured'."""
+    """LoopSettings from arguments. Raises UsageError for a K or a delay that cannot be."""
     from vla_runtime.sim.closed_loop import LoopSettings, fixed_delay, measured_delay
 
+    reason = EXECUTOR_TABLE["k"].check(k)[1] if k is not None else ""
+    if reason:
+        raise UsageError(f"--k: {reason}")
     executor = {name: value for name, value in (("k", k), ("blend", blend)) if value is not None}
     try:
         chosen = measured_delay() if delay == "measured" else fixed_delay(float(delay))
     except ValueError as problem:
-        raise UserError(f"--delay is '{delay}'; give control periods (0, 1, 2.5, ...) or 'measured'") from problem
+        raise UsageError(f"--delay is '{delay}'; give control periods (0, 1, 2.5, ...) or 'measured'") from problem
     return LoopSettings(delay=chosen, executor=executor, send_prefix=send_prefix, time_limit_s=time_limit_s)
 
 

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError
 from vla_runtime.toolchain.evaluate import BLENDS, add_policy_arguments, load, make, plan
 
 
@@ -88,10 +88,10 @@ def _grid(args: argparse.Namespace) -> list[tuple[str, int, float]]:
     blends = [part.strip() for part in args.blend.split(",")]
     unknown = [blend for blend in blends if blend not in BLENDS]
     if unknown:
-        raise UserError(f"--blend names {', '.join(unknown)}; there are {', '.join(BLENDS)}")
+        raise UsageError(f"--blend names {', '.join(unknown)}; there are {', '.join(BLENDS)}")
     ks, added = _numbers("--k", args.k, int, 1), _numbers("--added", args.added, float, 0)
     if args.episodes < 1 or args.seed < 0 or not args.delay >= 0 or not 0 < args.budget < 1 or not args.time_limit > 0:
-        raise UserError(
+        raise UsageError(
             f"--episodes {args.episodes} must be at least 1, --seed {args.seed} and --delay {args.delay:g} at least 0, "
             f"--budget {args.budget:g} between 0 and 1, --time-limit {args.time_limit:g} above 0"
         )
@@ -102,9 +102,9 @@ def _numbers(option: str, text: str, kind: type, least: float) -> list[Any]:
     try:
         numbers = sorted({kind(part) for part in text.split(",")})
     except ValueError:
-        raise UserError(f"{option} is '{text}'; give numbers with commas between them") from None
+        raise UsageError(f"{option} is '{text}'; give numbers with commas between them") from None
     if not numbers[0] >= least:
-        raise UserError(f"{option} is '{text}'; the smallest allowed is {least:g}")
+        raise UsageError(f"{option} is '{text}'; the smallest allowed is {least:g}")
     return numbers
 
 

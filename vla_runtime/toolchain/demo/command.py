@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
 
 HOME_S, SETTLE_S = 1.6, 0.5
@@ -69,7 +69,7 @@ def _domain(wanted: int | None, p) -> int:
     if wanted is None:
         return p.free_domain(p.domain_is_busy, random.Random())
     if not 0 <= wanted <= p.HIGHEST_DOMAIN:
-        raise UserError(f"--domain {wanted} is outside 0 to {p.HIGHEST_DOMAIN}")
+        raise UsageError(f"--domain {wanted} is outside 0 to {p.HIGHEST_DOMAIN}")
     if p.domain_is_busy(wanted):
         raise UserError(f"in DDS domain {wanted} a vla_runtime or a simulated robot is running already; "
                         "choose another with --domain")  # fmt: skip

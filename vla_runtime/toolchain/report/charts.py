@@ -92,7 +92,7 @@ def seams(commands: Sequence[Motion]) -> list[float]:
     """Instants at which the command went over to another plan."""
     found, last = [], ""
     for command in commands:
-        if command.plan_id and command.plan_id != last:
+        if ":" in command.plan_id and command.plan_id != last:
             if last:
                 found.append(command.stamp)
             last = command.plan_id
@@ -103,8 +103,8 @@ def seam_sizes(commands: Sequence[Motion]) -> np.ndarray:
     """How far the new command was from what the old message said for that instant, largest joint, rad: (seams,)."""
     sizes = []
     for before, after in zip(commands, commands[1:]):
-        if not after.plan_id or not before.plan_id or after.plan_id == before.plan_id:
-            continue
+        if not (":" in after.plan_id and ":" in before.plan_id) or after.plan_id == before.plan_id:
+            continue  # of the same plan, or of a fallback or an operator, who name themselves
         t = after.stamp - before.stamp
         said = [np.interp(t, before.times, before.positions[:, i]) for i in range(len(before.joint_names))]
         if before.joint_names == after.joint_names:

@@ -101,13 +101,18 @@ def jitter(seconds: float = 3.0) -> Result:
     time.sleep(seconds)
     loop.stop()
     release_realtime()  # the loop raises its whole process; the checks that follow are no control
-    figures = loop.statistics.figures()
+    return judged_jitter(loop.statistics.figures(), loop.realtime_refusal)
+
+
+def judged_jitter(figures, refusal: str) -> Result:
+    """Judge the loop's figures (LoopFigures). ``refusal``: why it had no real-time priority, "" if it had."""
     found = f"p99 |period - 20 ms| {figures.period_error_p99_ms:.2f} ms, largest gap {figures.max_gap_ms:.1f} ms"
     numbers = {"period_error_p99_ms": figures.period_error_p99_ms, "max_gap_ms": figures.max_gap_ms}
+    mend = "allow rtprio, or free a core" if refusal else "free a core; the priority is granted already"
     if figures.period_error_p99_ms > JITTER_BAD_MS:
-        return Result("50 Hz jitter", FAIL, found, "too busy or too slow for 50 Hz: free a core, allow rtprio", numbers)
+        return Result("50 Hz jitter", FAIL, found, f"too busy or too slow for 50 Hz: {mend}", numbers)
     if figures.period_error_p99_ms > JITTER_GOOD_MS:
-        return Result("50 Hz jitter", WARN, found, "allow rtprio, or free a core", numbers)
+        return Result("50 Hz jitter", WARN, found, mend, numbers)
     return Result("50 Hz jitter", OK, found, figures=numbers)
 
 
