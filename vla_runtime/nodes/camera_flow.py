@@ -80,7 +80,7 @@ def lossy(flows: Mapping[str, Mapping[str, Any]]) -> str:
     ]
     if not bad:
         return ""
-    return f"frames are lost on the way: {', '.join(bad)}; see 'Frames are lost' in docs/troubleshooting.md"
+    return f"frames are lost on the way: {', '.join(bad)}; see 'Pictures are lost' in docs/troubleshooting.md"
 
 
 def _lost_event(subscription: Subscription) -> Any:

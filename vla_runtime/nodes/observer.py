@@ -91,7 +91,7 @@ class Observer:
         seen = self._assembler.ages(now)
         faults = [
             f"no picture yet from camera '{name}' on topic '{camera.topic}' "
-            f"({self._node.count_publishers(camera.topic)} publishers{self._alternatives()})"
+            f"({self._node.count_publishers(camera.topic)} publishers{self._losses(name, now)}{self._alternatives()})"
             for name, camera in self.cameras.items()
             if name not in seen
         ]
@@ -131,6 +131,10 @@ class Observer:
         self._flows.clear()
         for each in (*self.cameras.values(), self.joints):
             each.destroy(self._node)
+
+    def _losses(self, name: str, now: float) -> str:
+        lost = self._flows[name].figures(now)["lost"]
+        return f"; {lost} frames lost on the way: see 'Pictures are lost' in docs/troubleshooting.md" if lost else ""
 
     def _alternatives(self) -> str:
         wanted = f"sensor_msgs/msg/{self.kind.__name__}"
