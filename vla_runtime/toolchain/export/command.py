@@ -1,5 +1,5 @@
 """Turn a checkpoint directory into a bundle of ONNX stages: LeRobot's SmolVLA and ACT, and
-autoregressive action heads on a Llama backbone (OpenVLA's shape).
+OpenVLA and text-only action heads on a Llama backbone, AutoAWQ's 4-bit weights included.
 
 Needs the environment of the checkpoint's own library (`make setup-peers`); what comes out needs only ONNX Runtime.
 """
@@ -18,6 +18,7 @@ from vla_runtime.policy.bundle_model import FORMAT
 # config.json's type: module with export(checkpoint, request) -> Exported; a new family is one file and one line
 FAMILIES = {
     "llama": "vla_runtime.toolchain.export.llama_actions",
+    "openvla": "vla_runtime.toolchain.export.openvla",
     "act": "vla_runtime.toolchain.export.act",
     "smolvla": "vla_runtime.toolchain.export.smolvla",
 }
@@ -82,6 +83,12 @@ def export_checkpoint(args: argparse.Namespace) -> Bundle:
         raise UserError(f"{request.tokenizer} is missing: this policy reads text; give --tokenizer FILE")
     out.mkdir(parents=True, exist_ok=True)
     stages, files = write_stages(made.sources, made.example, out)
+    if made.int4 is not None:
+        for stage in stages.values():
+            if made.int4.put_into(out / stage["file"]):
+                stage["precision"] = "int4"
+        files = [name for name in files if (out / name).is_file()]
+        print(made.int4.summary())
     if made.instruction is not None:
         shutil.copyfile(request.tokenizer, out / "tokenizer.json")
         files.append("tokenizer.json")
@@ -121,6 +128,8 @@ def _policy(args: argparse.Namespace, kind: str, checkpoint, request, made, stag
         "stages": stages,
         "provenance": {"checkpoint": kind, "weights": weights},
     }
+    if made.int4 is not None:
+        policy["provenance"]["quantization"] = made.int4.provenance()
     if made.rtc:
         policy["rtc"] = made.rtc
     if made.instruction is not None:

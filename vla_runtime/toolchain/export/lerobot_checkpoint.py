@@ -84,7 +84,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
     except ValueError as error:
         raise UserError(f"{config}: not JSON: {error}") from None
     pickled = [*path.glob("*.bin"), *path.glob("*.pt"), *path.glob("*.pth")]
-    if pickled and not (path / "model.safetensors").is_file():
+    if pickled and not any(path.glob("model*.safetensors")):
         raise UserError(f"{pickled[0]}: pickled weights are never loaded; convert them to model.safetensors")
     return Checkpoint(path, content, _statistics(path))
 

@@ -1,7 +1,7 @@
-"""Autoregressive action heads on a Llama backbone (OpenVLA's shape), from a Hugging Face directory.
+"""Autoregressive action heads on a Llama backbone, from a Hugging Face directory; with pictures: openvla.py.
 
 An action is as many tokens as there are joints, drawn greedily from the last ``bins`` ids of the vocabulary: id
-vocabulary - 1 - b is bin b, rising in value. The head and the embeddings are sliced to those rows. The prompt is text,
+vocabulary - 1 - b is bin b, rising in value. The head and the embeddings are sliced to those rows. The prompt is
 padded on the right to a fixed length; padding is masked and takes no position.
 """
 
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from vla_runtime.errors import UserError
+from vla_runtime.toolchain.export.hf_weights import Weights, load_into, read_weights
+from vla_runtime.toolchain.export.int4_stages import Int4Stages
 from vla_runtime.toolchain.export.lerobot_checkpoint import RADIANS_PER, Checkpoint
 from vla_runtime.toolchain.export.lerobot_load import without_torchvision_library
 from vla_runtime.toolchain.export.request import Exported, ExportRequest
@@ -17,13 +19,15 @@ from vla_runtime.toolchain.export.stages import StageSource
 
 
 class Core(nn.Module):
-    """The parts of a Llama that both stages share."""
+    """The parts of a Llama that both stages share. ``vocabulary``: number of ids, without those that only pad it."""
 
-    def __init__(self, model: nn.Module, bins: int):
+    def __init__(self, model: nn.Module, bins: int, vocabulary: int):
         super().__init__()
         config = model.config
+        if bins > vocabulary:
+            raise UserError(f"config.json: {bins} bins do not fit the vocabulary of {vocabulary}")
         self.words, self.layers, self.norm = model.model.embed_tokens, model.model.layers, model.model.norm
-        rows = torch.arange(config.vocab_size - 1, config.vocab_size - 1 - bins, -1)
+        rows = torch.arange(vocabulary - 1, vocabulary - 1 - bins, -1)
         self.head = nn.Parameter(model.lm_head.weight.detach()[rows].clone())
         self.bin_words = nn.Parameter(self.words.weight.detach()[rows].clone())
         self.size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
@@ -60,11 +64,14 @@ class Prefill(nn.Module):
         self.core, self.more = core, more
 
     def forward(self, text_tokens: Tensor, text_mask: Tensor):
-        """Return logits (1, bins), keys and values (1, layers, s + more, kv, d), mask (1, s)."""
+        """Read text alone; see ``read``."""
+        return self.read(self.core.words(text_tokens), text_mask.float())
+
+    def read(self, x: Tensor, mask: Tensor):
+        """Return logits (1, bins), keys and values (1, layers, s + more, kv, d), mask (1, s). x (1, s, width)."""
         from vla_runtime.toolchain.export.smolvla import attend
 
-        core, x = self.core, self.core.words(text_tokens)
-        mask = text_mask.float()
+        core = self.core
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         order = torch.arange(x.shape[1])
         allowed = (order[None, :] <= order[:, None])[None] & (mask > 0.5)[:, None, :]
@@ -110,43 +117,63 @@ class Decode(nn.Module):
 
 def export(checkpoint: Checkpoint, request: ExportRequest) -> Exported:
     """Build the stages; `action_bins` and `max_prompt_tokens` are read from config.json (256 and 64 by default)."""
+    config, weights = checkpoint.config, read_weights(checkpoint)
+    model = llama(checkpoint, config, weights.tensors)
+    bins, tokens = int(config.get("action_bins", 256)), int(config.get("max_prompt_tokens", 64))
+    more = len(request.joints) - 1
+    core = Core(model, bins, model.config.vocab_size)
+    return Exported(
+        cameras=[],
+        sources=[
+            StageSource("backbone", Prefill(core, more), ["text_tokens", "text_mask"], ["logits", *CACHE]),
+            StageSource("action_decode", Decode(core, more), ["token", "step", *CACHE], DECODED),
+        ],
+        example=example_text(model.config.vocab_size, tokens, more),
+        instruction={"max_tokens": tokens, "template": "{instruction}"},
+        **token_fields(config, request, bins, weights),
+    )
+
+
+CACHE = ["context_keys", "context_values", "prefix_mask"]
+DECODED = ["logits", "new_keys", "new_values"]
+
+
+def llama(checkpoint: Checkpoint, config: dict, tensors: dict[str, Tensor]) -> nn.Module:
+    """Build transformers' Llama of ``config`` (a parsed config.json, or its text_config) and load ``tensors``."""
     without_torchvision_library()
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    config = checkpoint.config
-    bins, tokens = int(config.get("action_bins", 256)), int(config.get("max_prompt_tokens", 64))
     if config.get("rope_scaling"):
         raise UserError(f"{checkpoint.path}/config.json: rope_scaling is not supported")
-    model = LlamaForCausalLM.from_pretrained(
-        str(checkpoint.path), config=LlamaConfig(**config), local_files_only=True, use_safetensors=True,
-        dtype=torch.float32,
-    ).eval()  # fmt: skip
-    if bins > model.config.vocab_size:
-        raise UserError(f"{checkpoint.path}/config.json: {bins} bins do not fit the vocabulary")
-    more = len(request.joints) - 1
-    core = Core(model, bins)
+    # Quantised linears have become plain ones already; transformers must not look for a quantiser's package.
+    own = {name: value for name, value in config.items() if name not in ("quantization_config", "dtype", "torch_dtype")}
+    model = LlamaForCausalLM(LlamaConfig(**own)).eval()
+    load_into(model, tensors, checkpoint.path)
+    if model.config.tie_word_embeddings:
+        model.tie_weights()
+    return model
+
+
+def example_text(vocabulary: int, tokens: int, more: int) -> dict[str, Tensor]:
+    """Return a prompt and a token, for writing the stages."""
     generator = torch.Generator().manual_seed(0)
-    example = {
-        "text_tokens": torch.randint(0, model.config.vocab_size, (1, tokens), generator=generator),
+    return {
+        "text_tokens": torch.randint(0, vocabulary, (1, tokens), generator=generator),
         "text_mask": torch.arange(tokens)[None] < tokens // 2,
         "token": torch.tensor([[3]]),
         "step": torch.tensor([min(1, more)]),
     }
-    new = ["logits", "new_keys", "new_values"]
-    cache = ["context_keys", "context_values", "prefix_mask"]
-    return Exported(
-        family="tokens",
-        cameras=[],
-        horizon=1,
-        sampler={"kind": "tokens", "noise": "none", "bins": bins},
-        sources=[
-            StageSource("backbone", Prefill(core, more), ["text_tokens", "text_mask"], ["logits", *cache]),
-            StageSource("action_decode", Decode(core, more), ["token", "step", *cache], new),
-        ],
-        example=example,
-        action_scale=_scale(config, request),
-        instruction={"max_tokens": tokens, "template": "{instruction}"},
-    )
+
+
+def token_fields(config: dict, request: ExportRequest, bins: int, weights: Weights) -> dict:
+    """Return the fields of ``Exported`` that all families of action tokens share."""
+    return {
+        "family": "tokens",
+        "horizon": 1,
+        "sampler": {"kind": "tokens", "noise": "none", "bins": bins},
+        "action_scale": _scale(config, request),
+        "int4": Int4Stages(weights.int4) if weights.int4 else None,
+    }
 
 
 def _scale(config: dict, request: ExportRequest) -> tuple[list[float], list[float]] | None:

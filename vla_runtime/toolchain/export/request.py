@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from vla_runtime.errors import UserError
+from vla_runtime.toolchain.export.int4_stages import Int4Stages
 from vla_runtime.toolchain.export.stages import StageSource
 
 
@@ -36,7 +37,7 @@ class Exported:
 
     ``instruction``: fields besides the tokenizer; None for policies that read no text.
     ``pad_state``, ``pad_action``: the model's widths where larger than the robot's. ``action_scale``: mean, std (rad)
-    where they are not in the processors' statistics.
+    where they are not in the processors' statistics. ``int4``: linears that the checkpoint brought as INT4.
     """
 
     family: str
@@ -50,3 +51,4 @@ class Exported:
     pad_action: int | None = None
     rtc: dict[str, Any] = field(default_factory=dict)
     action_scale: tuple[list[float], list[float]] | None = None
+    int4: Int4Stages | None = None

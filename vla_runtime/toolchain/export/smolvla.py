@@ -16,16 +16,28 @@ from vla_runtime.toolchain.export.request import Exported, ExportRequest
 from vla_runtime.toolchain.export.stages import StageSource
 
 WAVELENGTH = 10_000.0
+LONGEST = 4096  # tokens of pictures, text and actions together
 
 
-def rotate(x: Tensor, positions: Tensor) -> Tensor:
-    """Rotary embedding as SmolVLA has it: halves, not pairs. x (1, s, heads, d), positions (1, s)."""
-    half = x.shape[-1] // 2
-    scale = WAVELENGTH ** (torch.arange(half, dtype=torch.float32) * (2.0 / x.shape[-1]))
-    angle = (positions[..., None].float() / scale)[:, :, None, :]
-    first, second = x[..., :half], x[..., half:]
-    cos, sin = angle.cos(), angle.sin()
-    return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+MASKED = -30_000.0  # far below any score, and finite in fp16 and bf16 too: -inf there makes NaN of a row
+
+
+class Rotary(nn.Module):
+    """Rotary embedding as SmolVLA has it: halves, not pairs. A table, so that no engine rounds the angles to 16 bit."""
+
+    def __init__(self, size: int, length: int):
+        super().__init__()
+        scale = WAVELENGTH ** (torch.arange(size // 2, dtype=torch.float32) * (2.0 / size))
+        angle = torch.arange(length)[:, None].float() / scale
+        self.register_buffer("cos", angle.cos())
+        self.register_buffer("sin", angle.sin())
+
+    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
+        """x (1, s, heads, d), positions (1, s) int64."""
+        half = x.shape[-1] // 2
+        first, second = x[..., :half], x[..., half:]
+        cos, sin = (table[positions][:, :, None, :] for table in (self.cos, self.sin))
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
@@ -33,7 +45,7 @@ def attend(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor
     groups = query.shape[2] // key.shape[2]
     key, value = (each.repeat_interleave(groups, dim=2) for each in (key, value))
     scores = torch.einsum("bqhd,bkhd->bhqk", query, key) * query.shape[-1] ** -0.5
-    weights = scores.masked_fill(~allowed[:, None], torch.finfo(torch.float32).min).softmax(-1)
+    weights = scores.masked_fill(~allowed[:, None], MASKED).softmax(-1)
     return torch.einsum("bhqk,bkhd->bqhd", weights, value).flatten(2)
 
 
@@ -96,6 +108,7 @@ class Backbone(nn.Module):
             if cross
         )
         self.size = model.config.text_config.head_dim
+        self.rotate = Rotary(self.size, LONGEST)
 
     def forward(self, image_tokens: Tensor, text_tokens: Tensor, text_mask: Tensor, state: Tensor):
         """Run the language model over the prefix."""
@@ -103,17 +116,20 @@ class Backbone(nn.Module):
         x = torch.cat([image_tokens, text, self.state_proj(state)[:, None]], dim=1)
         ones = torch.ones(1, image_tokens.shape[1])
         mask = torch.cat([ones, text_mask.float(), torch.ones(1, 1)], dim=1)
-        positions = mask.cumsum(1) - 1
+        positions = mask.long().cumsum(1) - 1
         real = mask > 0.5
         length = x.shape[1]
-        # Pictures and text see each other whole; they do not see the state, which sees all.
+        # Pictures and text see each other whole; they do not see the state, which sees all. Padding sees too, or its
+        # rows would be empty; nobody sees it.
         order = torch.arange(length)
         sees = (order[None, :] < length - 1) | (order[:, None] == length - 1)
-        allowed = sees[None] & real[:, None, :] & real[:, :, None]
+        allowed = sees[None] & real[:, None, :]
         keys, values, cross_index = [], [], 0
         for index, layer in enumerate(self.layers):
             attention, normed = layer.self_attn, layer.input_layernorm(x)
-            query, key = (rotate(heads(p, normed, self.size), positions) for p in (attention.q_proj, attention.k_proj))
+            query, key = (
+                self.rotate(heads(p, normed, self.size), positions) for p in (attention.q_proj, attention.k_proj)
+            )
             value = heads(attention.v_proj, normed, self.size)
             if index in self.kinds:
                 if self.kinds[index][1]:
@@ -142,6 +158,7 @@ class Action(nn.Module):
         self.layers, self.norm = model.lm_expert.layers, model.lm_expert.norm
         self.cross = [cross for _, cross in layer_kinds(model).values()]
         self.size = model.config.text_config.head_dim
+        self.rotate = Rotary(self.size, LONGEST)
         fraction = torch.linspace(0.0, 1.0, model.expert_hidden_size // 2, dtype=torch.float64)
         period = config.min_period * (config.max_period / config.min_period) ** fraction
         self.register_buffer("frequency", (2 * math.pi / period).float())
@@ -155,22 +172,22 @@ class Action(nn.Module):
         h = self.mix_out(nn.functional.silu(self.mix_in(torch.cat([self.inward(x), wave], dim=-1))))
         rows = x.shape[1]
         order = torch.arange(rows)
-        steps = order[None].float()
+        steps = order[None]
         prefix = (prefix_mask > 0.5)[:, None, :].expand(-1, rows, -1)
         causal = (order[None, :] <= order[:, None])[None]
         both = torch.cat([prefix, causal], dim=2)
-        offset = prefix_mask.sum(1, keepdim=True)
+        offset = prefix_mask.long().sum(1, keepdim=True)
         for index, (layer, cross) in enumerate(zip(self.layers, self.cross)):
             attention, normed = layer.self_attn, layer.input_layernorm(h)
             query = heads(attention.q_proj, normed, self.size)
             key, value = context_keys[:, index], context_values[:, index]
             if cross:
-                seen = attend(rotate(query, steps), key, value, prefix)
+                seen = attend(self.rotate(query, steps), key, value, prefix)
             else:
-                own = rotate(heads(attention.k_proj, normed, self.size), offset + steps)
+                own = self.rotate(heads(attention.k_proj, normed, self.size), offset + steps)
                 key = torch.cat([key, own], dim=1)
                 value = torch.cat([value, heads(attention.v_proj, normed, self.size)], dim=1)
-                seen = attend(rotate(query, offset + steps), key, value, both)
+                seen = attend(self.rotate(query, offset + steps), key, value, both)
             h = h + attention.o_proj(seen)
             h = h + layer.mlp(layer.post_attention_layernorm(h))
         return -self.outward(self.norm(h))
