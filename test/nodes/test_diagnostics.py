@@ -2,8 +2,11 @@
 
 import math
 
+from vla_runtime.control.watchdog_settings import watchdog_settings
 from vla_runtime.nodes.diagnostics import Level, Status, flat, loop_status, text
+from vla_runtime.nodes.joint_map import JointReader
 from vla_runtime.nodes.loop import LoopFigures
+from vla_runtime.nodes.watchdog_report import input_status
 
 
 def figures(**changes):
@@ -42,3 +45,9 @@ def test_a_loop_out_of_order_says_what():
     assert "60 of 5000 ticks missed" in loop_status(figures(missed=60), 0.02, "", "").message
     refused = loop_status(figures(), 0.02, "no SCHED_FIFO 50: set rtprio", "")
     assert (refused.level, refused.message) == (Level.WARN, "no SCHED_FIFO 50: set rtprio")
+
+
+def test_what_was_never_heard_is_not_infinitely_old():
+    ages = {"stream_age_s": math.inf, "heartbeat_age_s": 0.4, "joint_state_age_s": 0.01}
+    status = input_status(ages, JointReader(["a"]), watchdog_settings())
+    assert status.message == "silent: stream never (limit 0.04 s), heartbeat 0.4 s (limit 0.25 s)"

@@ -51,4 +51,5 @@ def test_a_lifecycle_manager_is_in_charge_without_autostart(spawn, ros):
         assert ros.call(ChangeState, "executor/change_state", request).success
         assert state(ros, "executor") == label
     ros.wait(lambda: states, 5.0, "its state")
+    assert "waiting for the first plan" in executor.log()
     assert executor.stop() == 0

@@ -53,6 +53,7 @@ def test_a_census_sees_growth_an_end_and_what_is_left(segment, tmp_path):
             assert process.stdout.readline() == "grown\n"
         (figures,) = census.growth(settled_s=60.0).values()
         assert figures["kib_per_min"] == pytest.approx(4096, rel=0.1)
+        assert len(figures["mib_each_minute"]) == 4
         assert figures["end"]["rss_mib"] > figures["settled"]["rss_mib"] + 7
         assert figures["end"]["handles"] >= 4
         assert figures["end"]["threads"] == 1

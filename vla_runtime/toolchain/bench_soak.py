@@ -64,6 +64,7 @@ def soak(seconds: float, bundle: Path, out: Path) -> dict:
     from vla_runtime.toolchain.demo.processes import domain_is_busy, free_domain
 
     out.mkdir(parents=True, exist_ok=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has its children ignore Ctrl-C
     domain = free_domain(domain_is_busy, random.Random())
     census = Census(secrets.token_hex(8))
     environment = {**os.environ, **census.mark, "ROS_DOMAIN_ID": str(domain),
