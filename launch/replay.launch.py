@@ -11,6 +11,7 @@ from launch.actions import (
     EmitEvent,
     ExecuteProcess,
     IncludeLaunchDescription,
+    LogInfo,
     OpaqueFunction,
     RegisterEventHandler,
     TimerAction,
@@ -70,7 +71,10 @@ def everything(context: LaunchContext) -> list[Action]:
     ]
     play = ExecuteProcess(cmd=command, output="screen")
     over = RegisterEventHandler(
-        OnProcessExit(target_action=play, on_exit=[EmitEvent(event=Shutdown(reason="the bag is over"))])
+        OnProcessExit(
+            target_action=play,
+            on_exit=[LogInfo(msg="the bag is over"), EmitEvent(event=Shutdown(reason="the bag is over"))],
+        )
     )
     return [runtime, over, TimerAction(period=float(value("delay")), actions=[play])]
 

@@ -199,7 +199,7 @@ def test_the_demo_drives_takes_parameters_and_records(launched, state_of, set_k,
     run = launched("demo.launch.py", "seed:=3", "instruction:=pick up the blue cube", f"record:={tmp_path / 'bag'}")
     run.wait(lambda: any(message.message == "NOMINAL" for _, message in states), 120, "the policy in command")
     assert {state_of(node) for node in ("watchdog", "executor", "policy")} == {"active"}
-    assert set_k(14)[0]
+    assert set_k(25) == (True, "")  # safe with any delay that half a chunk bears
     assert not set_k(100000)[0]
     time.sleep(3.0)
     assert set(run.pids()) == {"sim_robot", "watchdog_node", "executor_node", "policy_node"}

@@ -48,8 +48,8 @@ class Census:
 
     def growth(self, settled_s: float) -> dict[str, dict]:
         """By name: ``settled`` and ``end`` (:class:`Figures` at the first look after ``settled_s`` and at the last one)
-        and ``kib_per_min``, the slope of the resident memory over all looks between them; ``mib_each_minute``: that memory
-        at the first look of each minute."""
+        and ``kib_per_min``, the slope of the resident memory over all looks between them; ``mib_each_minute``: that
+        memory at the first look of each minute."""
         found = {}
         for name, looks in self._seen.values():
             late = [look for look in looks if look[0] >= settled_s]
