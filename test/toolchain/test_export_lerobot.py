@@ -12,7 +12,8 @@ pytest.importorskip("lerobot", reason="LeRobot is not installed (make test-peers
 from vla_runtime.cli import main  # noqa: E402
 from vla_runtime.policy.policy import Observation, load_policy  # noqa: E402
 from vla_runtime.toolchain.export.lerobot_load import without_torchvision_library  # noqa: E402
-from vla_runtime.toolchain.tiny_bundle import _tokenizer  # noqa: E402
+from vla_runtime.toolchain.export.random_smolvla import write_checkpoint  # noqa: E402
+from vla_runtime.toolchain.tiny_bundle import word_tokenizer  # noqa: E402
 
 JOINTS = "shoulder_pan,shoulder_lift,elbow_flex,wrist_flex,wrist_roll,gripper"
 VLM = {
@@ -131,47 +132,21 @@ def test_act_bundle_says_what_it_is(act):
 
 @pytest.fixture(scope="module", params=["cross", "self", "special"])
 def smolvla(tmp_path_factory, request):
-    without_torchvision_library()
-    from lerobot.policies.factory import make_pre_post_processors  # noqa: F401 (imports what the next line patches)
-    from lerobot.policies.smolvla.configuration_smolvla import SmolVLAConfig
-    from lerobot.policies.smolvla.modeling_smolvla import SmolVLAPolicy
-
-    from vla_runtime.toolchain.export.lerobot_load import _vlm_from
-
     folder = tmp_path_factory.mktemp("smolvla")
-    (folder / "vlm").mkdir()
-    (folder / "vlm/config.json").write_text(json.dumps(VLM))
+    (folder / "checkpoint/vlm").mkdir(parents=True)
     vlm_tokenizer = {
         "added_tokens": [{"content": "<fake_token_around_image>", "id": 7}, {"content": "<global-img>", "id": 9}]
     }
-    (folder / "vlm/tokenizer.json").write_text(json.dumps(vlm_tokenizer))
-    (folder / "tokenizer.json").write_text(json.dumps(_tokenizer()))
-    _vlm_from(folder / "vlm")
-    torch.manual_seed(1)
-    inputs, outputs = features(["front", "wrist"], (96, 128))
-    config = SmolVLAConfig(
-        input_features=inputs, output_features=outputs, load_vlm_weights=False, num_vlm_layers=4, num_steps=5,
-        resize_imgs_with_padding=(128, 128), tokenizer_max_length=12, device="cpu", chunk_size=20, n_action_steps=20,
-        self_attn_every_n_layers=2, attention_mode="self_attn" if request.param == "self" else "cross_attn",
+    (folder / "checkpoint/vlm/tokenizer.json").write_text(json.dumps(vlm_tokenizer))
+    stats = statistics(["front", "wrist"])
+    policy = write_checkpoint(
+        folder / "checkpoint", VLM, cameras={"front": (96, 128), "wrist": (96, 128)}, words=word_tokenizer(),
+        statistics=stats, seed=1, num_vlm_layers=4, num_steps=5, resize_imgs_with_padding=(128, 128),
+        tokenizer_max_length=12, chunk_size=20, n_action_steps=20, self_attn_every_n_layers=2,
+        attention_mode="self_attn" if request.param == "self" else "cross_attn",
         add_image_special_tokens=request.param == "special",
     )  # fmt: skip
-    policy = SmolVLAPolicy(config).eval()
-    stats = statistics(["front", "wrist"])
-    policy.save_pretrained(folder / "checkpoint")
-    from safetensors.torch import save_file
-
-    flat = {f"{feature}.{kind}": value for feature, each in stats.items() for kind, value in each.items()}
-    # The processors' own file, written without their pipeline: that one asks a network for the tokenizer.
-    save_file(flat, str(folder / "checkpoint/policy_preprocessor_step_5_normalizer_processor.safetensors"))
-    ours = export(
-        folder / "checkpoint",
-        folder / "bundle",
-        "--vlm",
-        str(folder / "vlm"),
-        "--tokenizer",
-        str(folder / "tokenizer.json"),
-    )
-    return policy, stats, ours
+    return policy, stats, export(folder / "checkpoint", folder / "bundle")
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -214,3 +189,32 @@ def test_mistakes_are_named(act, smolvla, tmp_path, capsys):
     (tmp_path / "config.json").write_text('{"type": "pi9"}')
     assert main(base) == 1
     assert "'pi9'" in capsys.readouterr().err
+
+
+def test_the_bench_runs_both_in_turns_on_the_same_inputs(smolvla):
+    import sys
+    from pathlib import Path
+
+    from vla_runtime.toolchain.against.lerobot import compare
+
+    _, _, ours = smolvla
+    bundle = ours.bundle
+    made = compare(
+        [(bundle, "onnxruntime")], bundle.path.parent / "checkpoint", threads=1, rounds=2,
+        python=Path(sys.executable),
+    )  # fmt: skip
+    contenders, ours_label = made["contenders"], f"{bundle.policy.name} onnxruntime"
+    assert set(contenders) == {ours_label, "lerobot fp32", "lerobot bf16"}
+    assert contenders[ours_label]["max_abs_difference"] < 1e-4
+    assert 1e-4 < contenders["lerobot bf16"]["max_abs_difference"] < 0.5
+    fastest = min(contenders[f"lerobot {each}"]["p50_ms"] for each in ("fp32", "bf16"))
+    assert made["speed_up"][ours_label] == pytest.approx(fastest / contenders[ours_label]["p50_ms"])
+
+
+def test_the_bench_refuses_other_weights(smolvla, act):
+    from vla_runtime.errors import UserError
+    from vla_runtime.toolchain.against.lerobot import compare
+
+    other = act[2].bundle.path.parent / "checkpoint"
+    with pytest.raises(UserError, match="not the file that"):
+        compare([(smolvla[2].bundle, "onnxruntime")], other, threads=1, rounds=1)

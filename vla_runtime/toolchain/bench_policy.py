@@ -13,7 +13,7 @@ import numpy as np
 from vla_runtime.engines.settings import EngineSettings
 from vla_runtime.errors import UserError
 from vla_runtime.paths import share
-from vla_runtime.policy.bundle import Bundle
+from vla_runtime.policy.bundle import Bundle, load_bundle
 from vla_runtime.policy.bundle_model import StageModel
 from vla_runtime.policy.policy import Observation, Policy, load_policy
 from vla_runtime.toolchain.against.peers import PEERS, Ask
@@ -45,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", action="append", default=[], choices=sorted(PEERS), help="also measure a peer (repeatable)"
     )
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="for lerobot: what the bundle was exported from")
     parser.add_argument("--peer", type=Path, metavar="DIR", help="where the peer is (default: where make puts it)")
     parser.add_argument("--peer-rounds", type=int, default=30, help="measured rounds of a peer (default: 30)")
     parser.add_argument("--json", metavar="FILE", help="write the figures to FILE ('-': standard output)")
@@ -55,9 +56,11 @@ def run(args: argparse.Namespace) -> int:
     for name in ("threads", "rounds", "warm_up", "peer_rounds"):
         if getattr(args, name) < 1:
             raise UserError(f"--{name.replace('_', '-')} is {getattr(args, name)}; it must be at least 1")
-    peers = {name: PEERS[name](Ask(args.peer, args.threads, args.peer_rounds)) for name in args.against}
+    bundle = load_bundle(args.bundle)
+    ask = Ask(args.peer, args.threads, args.peer_rounds, bundle, args.engine, args.checkpoint)
+    peers = {name: PEERS[name](ask) for name in args.against}
     settings = EngineSettings(threads=args.threads)
-    policy = load_policy(args.bundle, args.engine, allow_unproven=True, settings=settings)
+    policy = load_policy(bundle, args.engine, allow_unproven=True, settings=settings)
     report = bench(policy, rounds=args.rounds, warm_up=args.warm_up, threads=args.threads)
     report["against"] = {name: measure() for name, measure in peers.items()}
     if args.json == "-":
@@ -147,7 +150,17 @@ def print_report(report: dict) -> None:
     )
     print("floor: the time that reading the bytes from memory takes; weights that fit the cache can beat it")
     for peer, found in report["against"].items():
-        _print_peer(peer, found)
+        printer = _print_policies if "contenders" in found else _print_peer
+        printer(peer, found)
+
+
+def _print_policies(peer: str, found: dict) -> None:
+    print(f"\nagainst {peer}: pictures to actions, {found['threads']} thread(s), {found['rounds']} rounds in turns")
+    for label, each in found["contenders"].items():
+        line = f"  {label:<20} p50 {each['p50_ms']:.0f} best {each['min_ms']:.0f} CPU {each['cpu_p50_ms']:.0f} ms"
+        line += f"  off by {each['max_abs_difference']:.1e} (normalised actions)"
+        ratio = found["speed_up"].get(label)
+        print(line + (f"; {ratio:.2f} times as fast as the faster {peer}" if ratio else ""))
 
 
 def _print_peer(peer: str, found: dict) -> None:

@@ -68,7 +68,7 @@ def write_tiny_bundle(
             "inputs": {value.name: _tensor(value) for value in model.graph.input},
             "outputs": {value.name: _tensor(value) for value in model.graph.output},
         }
-    (root / "tokenizer.json").write_text(json.dumps(_tokenizer(), indent=1), encoding="utf-8")
+    (root / "tokenizer.json").write_text(json.dumps(word_tokenizer(), indent=1), encoding="utf-8")
     files = [f"{stage}.onnx" for stage in graphs] + ["tokenizer.json"]
     policy = _policy(stages, horizon, dt_s)
     policy["files"] = {name: sha256_of(root / name) for name in files}
@@ -225,7 +225,7 @@ def _normal(rng, shape, scale: float) -> np.ndarray:
     return (scale * rng.standard_normal(shape)).astype(np.float32)
 
 
-def _tokenizer() -> dict:
+def word_tokenizer() -> dict:
     """A word-level tokenizer in the tokenizers library's own JSON form."""
     return {
         "version": "1.0",

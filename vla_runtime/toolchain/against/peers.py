@@ -9,16 +9,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vla_runtime.errors import UserError
 from vla_runtime.paths import share
+from vla_runtime.policy.bundle import Bundle
 
 
 @dataclass(frozen=True)
 class Ask:
-    """``home``: where the peer is installed (None: where `make` puts it); ``rounds``, ``threads``: as for the bench."""
+    """``home``: where the peer is installed (None: where `make` puts it); ``rounds``, ``threads``: as for the bench.
+
+    ``bundle``, ``engine``, ``checkpoint`` (what the bundle was exported from): for peers that run a whole policy.
+    """
 
     home: Path | None
     threads: int
     rounds: int
+    bundle: Bundle | None = None
+    engine: str = "auto"
+    checkpoint: Path | None = None
 
 
 def llama_cpp(ask: Ask) -> Callable[[], dict]:
@@ -50,7 +58,28 @@ def _contender(ggml, buffer: str | None, threads: int):
     return Contender(buffer or "plain", BITS, lambda layer, layers: GgmlDecode(ggml, layer, layers, threads, buffer))
 
 
-PEERS: dict[str, Callable[[Ask], Callable[[], dict]]] = {"llama.cpp": llama_cpp}
+def lerobot(ask: Ask) -> Callable[[], dict]:
+    """A whole inference, pictures to actions, on LeRobot's own PyTorch in fp32 and bf16, and on our engines."""
+    from vla_runtime.engines.registry import resolve
+    from vla_runtime.toolchain.against.lerobot import check, compare
+
+    if ask.bundle is None or ask.checkpoint is None:
+        raise UserError("--against lerobot needs --checkpoint DIR: the directory that the bundle was exported from")
+    python = (ask.home or share(".venv-peers")) / "bin/python"
+    check(ask.bundle, ask.checkpoint, python)
+    # The default engine in fp32 shows that both compute the same; the engine asked for may round more.
+    engines = list(dict.fromkeys([resolve("auto"), resolve(ask.engine)]))
+    return lambda: compare(
+        [(ask.bundle, engine) for engine in engines],
+        ask.checkpoint,
+        threads=ask.threads,
+        rounds=ask.rounds,
+        python=python,
+        progress=lambda done, total: _say(f"lerobot: round {done} of {total}"),
+    )
+
+
+PEERS: dict[str, Callable[[Ask], Callable[[], dict]]] = {"lerobot": lerobot, "llama.cpp": llama_cpp}
 
 
 def _say(text: str) -> None:

@@ -23,7 +23,7 @@ def load_policy(path: Path, kind: str, vlm: Path | None = None):
     from lerobot.policies.smolvla.configuration_smolvla import SmolVLAConfig
     from lerobot.policies.smolvla.modeling_smolvla import SmolVLAPolicy
 
-    _vlm_from(vlm or path / "vlm")
+    vlm_from(vlm or path / "vlm")
     return _build(path, SmolVLAPolicy, SmolVLAConfig, {"load_vlm_weights": False, "compile_model": False})
 
 
@@ -48,7 +48,7 @@ def _build(path: Path, policy_class, config_class, changes: dict):
     return policy.eval().float()
 
 
-def _vlm_from(directory: Path) -> None:
+def vlm_from(directory: Path) -> None:
     """Let LeRobot's constructor read the vision-language model's configuration from ``directory``."""
     from lerobot.policies.smolvla import smolvlm_with_expert as module
     from transformers import SmolVLMConfig
