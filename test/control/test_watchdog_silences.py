@@ -161,11 +161,11 @@ def test_the_less_is_known_the_stronger_the_reaction():
     rig = WatchdogRig(settings, poses=poses).nominal()
     rig.stream = False
     rig.run_until("FALLBACK")
-    assert rig.watchdog.drive.planner == "retreat"
+    assert rig.watchdog.drive.planner == rig.command.trajectory.plan_id == "retreat"
     rig.run(0.6)
     rig.joints = False
     rig.run(0.2)
-    assert rig.watchdog.drive.planner == "stop"
+    assert rig.watchdog.drive.planner == rig.command.trajectory.plan_id == "stop"
     rig.run(1.0)
     assert np.all(rig.command.trajectory.velocities == 0.0)
     assert rig.checker.violations == []
