@@ -291,6 +291,19 @@ def test_a_k_that_drift_made_unsafe_is_reported_and_by_parameter_clamped(stream,
     assert (snapshot["k"], snapshot["k_set"]) == ((37, 42) if clamp else (42, 42))
 
 
+def test_one_answer_later_than_the_horizon_does_not_make_requests_rare(stream):
+    """Found by the fault campaign: the 99th percentile of few delays is the latest, and K went from 10 to 51 of 50."""
+    s = stream(wave(), latency_s=0.06, horizon=50, k=10, request_timeout_s=3.0).run(1.0)
+    s.latency = 1.05
+    s.run(0.3)
+    s.latency = 0.06
+    s.run(1.5)
+    begun = len(s.said)
+    s.run(4.0)
+    assert s.executor.snapshot()["k_range"] == "none"
+    assert all(said is not None for said in s.said[begun:])
+
+
 @pytest.mark.parametrize("latency", [0.1, 0.2, 0.3])
 def test_an_unbroken_stream_with_a_safe_k(stream, latency):
     s = stream(wave(), latency_s=latency, horizon=50, k=round(latency / PERIOD) + 2).run(6.0)

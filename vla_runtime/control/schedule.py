@@ -30,7 +30,14 @@ class KRange:
         return self.low <= k <= self.high
 
     def clamp(self, k: int) -> int:
-        """Return the nearest safe K; of an empty range, the most frequent requests that one in flight allows."""
+        """Return the nearest safe K. Of an empty range: K, or d where that is less.
+
+        With one request in flight a K below the delay asks as soon as an answer is there, so it never waits too long.
+        Raising it to a delay beyond the horizon, which one late answer can make of the 99th percentile, would leave
+        every plan to be used up.
+        """
+        if self.low > self.high:
+            return min(k, self.low)
         return max(self.low, min(k, self.high))
 
     def __str__(self) -> str:
