@@ -112,6 +112,23 @@ def test_int4_weights_stay_packed_in_the_plan(tmp_path):
         assert 0.5 * weights < sizes[f"{int4_path}:{sm}"] < 2 * weights
 
 
+def test_int8_and_half_precision_stages_build_and_are_smaller(tmp_path):
+    import onnx
+
+    from vla_runtime.toolchain.quantize.half import to_half
+    from vla_runtime.toolchain.quantize.int8 import quantise_int8
+
+    float_path = linear(tmp_path / "float.onnx")
+    inputs = [{"x": np.random.default_rng(1).standard_normal((4, 512)).astype(np.float32)}]
+    paths = [tmp_path / "int8.onnx", tmp_path / "half.onnx"]
+    for path, made in zip(paths, (quantise_int8(onnx.load(float_path), inputs)[0], to_half(onnx.load(float_path)))):
+        onnx.save(made, str(path))
+    sizes, weights = sizes_of(*paths), 512 * 512
+    for sm in CAPABILITIES:
+        assert weights < sizes[f"{paths[0]}:{sm}"] < 2.5 * weights
+        assert 2 * weights < sizes[f"{paths[1]}:{sm}"] < 4 * weights
+
+
 def test_a_file_that_cannot_be_parsed_is_named_with_its_node(tmp_path):
     node = helper.make_node("NoSuchOperator", ["x"], ["y"], name="odd_one")
     value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4]) for name in ("x", "y")]

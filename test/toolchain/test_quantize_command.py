@@ -71,7 +71,7 @@ def test_it_overwrites_nothing_and_does_not_quantise_twice(bundle, made, tmp_pat
     assert main(["quantize", str(bundle), "--out", str(made), "--random"]) == 1
     assert "not empty" in capsys.readouterr().err
     assert main(["quantize", str(made), "--out", str(tmp_path / "again"), "--random"]) == 1
-    assert "INT4 already" in capsys.readouterr().err
+    assert "int4 already" in capsys.readouterr().err
 
 
 def test_rare_poses_and_instructions_are_in_the_calibration(bundle):

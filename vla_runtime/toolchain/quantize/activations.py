@@ -30,7 +30,7 @@ def gather_moments(
     wanted = [value.name for value in session.get_inputs()]
     second: dict[str, np.ndarray] = {}
     absolute: dict[str, np.ndarray] = {}
-    tokens = dict.fromkeys(names, 0)
+    tokens, largest = dict.fromkeys(names, 0), dict.fromkeys(names, 0.0)
     for given in inputs:
         for name, value in zip(names, session.run(list(names), {key: given[key] for key in wanted})):
             rows = value.reshape(-1, value.shape[-1]).astype(np.float32)
@@ -38,11 +38,15 @@ def gather_moments(
             second[name] = second.get(name, 0.0) + product
             absolute[name] = absolute.get(name, 0.0) + np.abs(rows).sum(axis=0, dtype=np.float64)
             tokens[name] += len(rows)
+            largest[name] = max(largest[name], float(np.abs(rows).max()))
     if not second:
         raise UserError("there are no observations to calibrate on")
     return {
         name: InputMoments(
-            (second[name] / tokens[name]).astype(np.float32), absolute[name] / tokens[name], tokens[name]
+            (second[name] / tokens[name]).astype(np.float32),
+            absolute[name] / tokens[name],
+            tokens[name],
+            largest[name],
         )
         for name in names
     }

@@ -19,11 +19,12 @@ SMALLEST = 1e-4
 
 @dataclass(frozen=True)
 class InputMoments:
-    """Of the tensor that a group of linears reads: E[x x^T] (K, K), E[|x|] (K,), over ``tokens`` tokens."""
+    """Of the tensor that linears read: E[x x^T] (K, K), E[|x|] (K,), over ``tokens`` tokens; the largest |x|."""
 
     second: np.ndarray
     mean_abs: np.ndarray
     tokens: int
+    largest: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,19 @@ from vla_runtime.toolchain.quantize.stage import StageReport
 
 
 def write_quantised(
-    source: Bundle, stage: str, model: onnx.ModelProto, report: StageReport, out: Path, calibration: dict
+    source: Bundle,
+    stage: str,
+    precision: str,
+    model: onnx.ModelProto,
+    report: StageReport,
+    out: Path,
+    calibration: dict,
 ) -> Bundle:
     """Write a copy of ``source`` with ``model`` as its ``stage``, and return it loaded and checked.
 
-    Parity records are not copied: they belong to other files. Raises UserError when ONNX Runtime would not fuse the
-    INT4 weights, since the stage would be some hundred times slower than meant.
+    Parity records are not copied: they belong to other files. Where ``source`` was converted itself, the new bundle
+    still names the first one, which is what parity has to compare with. Raises UserError when ONNX Runtime would not
+    fuse INT4 weights, since the stage would be some hundred times slower than meant.
     """
     out.mkdir(parents=True, exist_ok=True)
     for name in source.policy.files:
@@ -32,32 +39,43 @@ def write_quantised(
         shutil.copyfile(answers, out / REFERENCE_FILE)
     file = source.policy.stages[stage].file
     onnx.save(model, str(out / file))
-    fusion = inspect_fusion(out / file)
-    if fusion.unfused or fusion.fused != len(report.layers):
-        raise UserError(
-            f"{out / file}: ONNX Runtime fused {fusion.fused} of {len(report.layers)} INT4 layers ({fusion.unfused} "
-            "would be dequantised at every call); this graph's layout is not one that it knows"
-        )
+    if precision == "int4":
+        _check_fused(out / file, len(report.layers))
     content = yaml.safe_load((source.path / POLICY_FILE).read_text(encoding="utf-8"))
-    content["stages"][stage]["precision"] = "int4"
+    content["stages"][stage]["precision"] = precision
     content["files"] = {name: sha256_of(out / name) for name in source.policy.files}
-    content["provenance"] = {
-        **source.policy.provenance,
-        "quantized_from": {
-            "name": source.policy.name,
-            "policy_sha256": sha256_of(source.path / POLICY_FILE),
-            file: source.policy.files[file],
-        },
-        "quantization": {
-            "stage": stage,
-            "method": report.method,
-            **calibration,
-            "layers": {each.output: _layer(each) for each in report.layers},
-            "kept": {each.output: each.why for each in report.skipped},
-        },
-    }
+    content["provenance"] = {**source.policy.provenance, **_provenance(source, stage, precision, report, calibration)}
     (out / POLICY_FILE).write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return load_bundle(out)
+
+
+def _check_fused(path: Path, layers: int) -> None:
+    fusion = inspect_fusion(path)
+    if fusion.unfused or fusion.fused != layers:
+        raise UserError(
+            f"{path}: ONNX Runtime fused {fusion.fused} of {layers} INT4 layers ({fusion.unfused} "
+            "would be dequantised at every call); this graph's layout is not one that it knows"
+        )
+
+
+def _provenance(source: Bundle, stage: str, precision: str, report: StageReport, calibration: dict) -> dict:
+    before, file = source.policy.provenance, source.policy.stages[stage].file
+    here = {
+        "name": source.policy.name,
+        "policy_sha256": sha256_of(source.path / POLICY_FILE),
+        file: source.policy.files[file],
+    }
+    made = {
+        "stage": stage,
+        "precision": precision,
+        "method": report.method,
+        **calibration,
+        "layers": {each.output: _layer(each) for each in report.layers},
+        "kept": {each.output: each.why for each in report.skipped},
+    }
+    if "quantization" in before:
+        made["earlier"] = before["quantization"]
+    return {"quantized_from": before.get("quantized_from", here), "quantization": made}
 
 
 def _layer(report) -> dict:

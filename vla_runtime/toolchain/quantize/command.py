@@ -1,6 +1,7 @@
-"""Make a bundle's backbone INT4: activation-aware (AWQ, group 128, symmetric), calibrated on observations.
+"""Store a stage of a bundle in another precision: INT4 (AWQ, group 128, symmetric), INT8, or float16.
 
-The result is a new bundle that needs a parity record of its own: `vla parity OUT --reference BUNDLE`.
+INT4 and INT8 are calibrated on observations. Run it once for each stage that is to change. The result is a new bundle
+that needs a parity record of its own: `vla parity OUT --reference BUNDLE`.
 """
 
 import argparse
@@ -13,9 +14,15 @@ from vla_runtime.policy.bundle import load_bundle
 from vla_runtime.toolchain.observations import REFERENCE_FILE, ObservationSet, load_observations, random_observations
 from vla_runtime.toolchain.quantize.bundle import write_quantised
 from vla_runtime.toolchain.quantize.calibration import choose, stage_inputs
+from vla_runtime.toolchain.quantize.half import to_half
+from vla_runtime.toolchain.quantize.int8 import quantise_int8
 from vla_runtime.toolchain.quantize.stage import METHODS, StageReport, quantise_graph
 from vla_runtime.toolchain.recorded import FIRST_SEED, record_observations
 from vla_runtime.toolchain.weights import weight_bytes
+
+# What a stage may be stored in before: never what was rounded further already
+STARTS = {"int4": ("fp32", "fp16"), "int8": ("fp32",), "fp16": ("fp32",)}
+PRECISIONS = tuple(STARTS)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,6 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("bundle", help="the bundle to start from (fp32 or fp16)")
     parser.add_argument("--out", required=True, metavar="DIR", help="where the quantised bundle goes (must not exist)")
     parser.add_argument("--stage", default="backbone", help="which stage (default: backbone)")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="int4",
+        help="int4: weights alone, for decode and memory; "
+        "int8: weights and activations, for prefill and flow steps; fp16: for GPUs (default: int4)",
+    )
     parser.add_argument("--method", choices=METHODS, default="awq", help="awq, or rtn: round to nearest (default: awq)")
     parser.add_argument("--observations", metavar="FILE", help="recorded observations to calibrate on")
     parser.add_argument(
@@ -46,25 +60,8 @@ def run(args: argparse.Namespace) -> int:
     _check(args, bundle, out)
     path = bundle.stage_path(args.stage)
     with _progress() as bar:
-        observations = choose(_observations(args, bundle, bar), args.count, args.seed)
-        inputs = stage_inputs(bundle, args.stage, observations, bar("calibration inferences"))
-        model, report = quantise_graph(
-            onnx.load(str(path)),
-            inputs,
-            method=args.method,
-            block=args.block,
-            clip=not args.no_clip,
-            feedback=not args.no_feedback,
-            exclude=args.exclude,
-            progress=bar("groups of layers"),
-        )
-    calibration = {
-        "observations": observations.source,
-        "count": len(observations),
-        "clip": not args.no_clip,
-        "feedback": not args.no_feedback,
-    }
-    made = write_quantised(bundle, args.stage, model, report, out, calibration)
+        model, report, calibration = _convert(args, bundle, onnx.load(str(path)), bar)
+    made = write_quantised(bundle, args.stage, args.precision, model, report, out, calibration)
     _print(report)
     before, after = weight_bytes(path), weight_bytes(made.stage_path(args.stage))
     print(f"{args.stage}: {before / 1e6:.2f} MB -> {after / 1e6:.2f} MB")
@@ -72,12 +69,39 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _convert(
+    args: argparse.Namespace, bundle, model: onnx.ModelProto, bar
+) -> tuple[onnx.ModelProto, StageReport, dict]:
+    """Return the converted graph, what was done to its layers, and what it was calibrated on."""
+    if args.precision == "fp16":
+        return to_half(model), StageReport("fp16"), {}
+    observations = choose(_observations(args, bundle, bar), args.count, args.seed)
+    inputs = stage_inputs(bundle, args.stage, observations, bar("calibration inferences"))
+    calibration = {"observations": observations.source, "count": len(observations)}
+    if args.precision == "int8":
+        made = quantise_int8(model, inputs, exclude=args.exclude, progress=bar("groups of layers"))
+        return *made, calibration
+    options = {"clip": not args.no_clip, "feedback": not args.no_feedback}
+    made = quantise_graph(
+        model,
+        inputs,
+        method=args.method,
+        block=args.block,
+        **options,
+        exclude=args.exclude,
+        progress=bar("groups of layers"),
+    )
+    return *made, calibration | options
+
+
 def _check(args: argparse.Namespace, bundle, out: Path) -> None:
     if args.stage not in bundle.policy.stages:
         raise UserError(f"--stage is '{args.stage}'; {bundle.path} has {list(bundle.policy.stages)}")
-    if bundle.policy.stages[args.stage].precision == "int4":
+    now = bundle.policy.stages[args.stage].precision
+    if now not in STARTS[args.precision]:
         raise UserError(
-            f"{bundle.path}: stage '{args.stage}' is INT4 already; start from the bundle that it was made from"
+            f"{bundle.path}: stage '{args.stage}' is {now} already, and {args.precision} is made of "
+            f"{' or '.join(STARTS[args.precision])}; start from the bundle that it was made from"
         )
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out} exists and is not empty; choose another directory, or remove it")
@@ -123,6 +147,8 @@ def _progress():
 
 
 def _print(report: StageReport) -> None:
+    if not report.layers:
+        return
     print(f"{report.method}: relative output error of each layer (squared), rounding -> chosen")
     for each in report.layers:
         shape = f"{each.shape[0]}x{each.shape[1]}"

@@ -55,17 +55,32 @@ def rewrite(model: onnx.ModelProto, plans: list[GroupPlan]) -> onnx.ModelProto:
             source = _multiply(made.graph, plan)
         for member in plan.members:
             _replace(made.graph, member, source)
-    _sort(made.graph)
-    _drop_unused(made.graph)
-    if made.ir_version < 10:
-        made.ir_version = 10
+    tidy(made)
     return made
 
 
-def _replace(graph: onnx.GraphProto, member: Quantised, source: str) -> None:
-    """Put DequantizeLinear in front of the node; a Gemm becomes MatMul and Add."""
-    linear = member.linear
+def tidy(model: onnx.ModelProto) -> None:
+    """Put nodes that were appended in order, drop weights that nothing reads, and say that the file is opset 21's."""
+    sort_nodes(model.graph)
+    _drop_unused(model.graph)
+    model.ir_version = max(model.ir_version, 10)
+
+
+def put_product(graph: onnx.GraphProto, linear: Linear, source: str, weight: str) -> None:
+    """Put MatMul(source, weight) in the place of ``linear``; a Gemm becomes MatMul and Add."""
     node = next(each for each in graph.node if linear.output in each.output)
+    bias = node.input[2] if node.op_type == "Gemm" and len(node.input) > 2 else ""
+    product = f"{linear.output}.product" if bias else linear.output
+    replacement = helper.make_node("MatMul", [source, weight], [product], name=node.name)
+    graph.node.remove(node)
+    graph.node.append(replacement)
+    if bias:
+        graph.node.append(helper.make_node("Add", [product, bias], [linear.output], name=f"{node.name}.bias"))
+
+
+def _replace(graph: onnx.GraphProto, member: Quantised, source: str) -> None:
+    """Put DequantizeLinear in front of the node's product."""
+    linear = member.linear
     old = next(each for each in graph.initializer if each.name == linear.initializer)
     kind = old.data_type
     q, scales = member.q, member.scales
@@ -84,13 +99,7 @@ def _replace(graph: onnx.GraphProto, member: Quantised, source: str) -> None:
             block_size=linear.block,
         )
     )
-    bias = node.input[2] if node.op_type == "Gemm" and len(node.input) > 2 else ""
-    product = f"{linear.output}.product" if bias else linear.output
-    replacement = helper.make_node("MatMul", [source, f"{name}.float"], [product], name=node.name)
-    graph.node.remove(node)
-    graph.node.append(replacement)
-    if bias:
-        graph.node.append(helper.make_node("Add", [product, bias], [linear.output], name=f"{node.name}.bias"))
+    put_product(graph, linear, source, f"{name}.float")
 
 
 def _fold(graph: onnx.GraphProto, plan: GroupPlan) -> bool:
@@ -135,7 +144,7 @@ def _uses(graph: onnx.GraphProto, name: str) -> int:
     return sum(list(node.input).count(name) for node in graph.node)
 
 
-def _sort(graph: onnx.GraphProto) -> None:
+def sort_nodes(graph: onnx.GraphProto) -> None:
     """Order the nodes so that each comes after what it reads; nodes were appended at the end."""
     known = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer} | {""}
     waiting, ordered = list(graph.node), []
