@@ -6,7 +6,7 @@ version=0.3.36
 mkdir -p "$1/lib"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"${PYTHON:-python3}" -m pip --disable-pip-version-check -q download --no-deps --no-binary :all: \
+"${PYTHON:-python3}" -m pip --disable-pip-version-check -q download --no-deps --no-binary llama-cpp-python \
   -d "$work" "llama-cpp-python==$version"
 tar xzf "$work/llama_cpp_python-$version.tar.gz" -C "$work"
 # All of llama.cpp's options that only cost time are off; ggml itself is as its makers build it for this processor.
