@@ -183,6 +183,16 @@ def test_of_several_messages_the_newest_counts_unless_they_are_parts():
     assert newest(whole) is None
 
 
+def test_a_driver_that_repeats_itself_says_nothing_new_whatever_the_clock_does():
+    """Found by the fault campaign: after a jump back of the clock the old message looked as if it were of now."""
+    reader = JointReader(NAMES)
+    message = state(NAMES, [1, 2, 3, 4])
+    data = serialize_message(message)
+    assert reader.read_newest([data], lambda stamp: 10.0).t == 10.0
+    assert reader.read_newest([data], lambda stamp: 10.15) is None
+    assert reader.refused == 0
+
+
 def test_a_bad_newest_message_is_no_sample():
     reader = JointReader(NAMES)
     bad = state(NAMES, [float("nan")] * 4)

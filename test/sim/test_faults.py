@@ -55,6 +55,25 @@ def test_each_kind_by_itself(name):
     assert world.truth.unfounded == 0
 
 
+def test_a_clock_that_jumps_back_does_not_make_a_frozen_driver_young():
+    world = ControlWorld(17, LIMITS)
+    assert world.run_until(lambda: world.state is State.NOMINAL, 3.0)
+    world.run(0.3)
+    last: list = []
+
+    def repeat(sample):
+        last.append(last[0] if last else sample)
+        return last[0]
+
+    world.truth.joints_sent(world.now)
+    world.joint_change = repeat
+    world.run(0.14)
+    world.clock_s -= 0.13
+    world.run(0.4)
+    assert world.state is State.FALLBACK
+    assert world.truth.violations == []
+
+
 BROKEN = {
     "deaf to silent streams": (Silences, "stream", lambda self, now: None, ["executor_death"], "deadline"),
     "deaf to the policy": (Silences, "policy_gone", lambda self, now: None, ["crash"], "deadline"),

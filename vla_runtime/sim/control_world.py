@@ -68,6 +68,7 @@ class ControlWorld:
         self._epoch = itertools.count()
         self._home = self.path(np.zeros(1))[0]
         self._joints_seen: JointSample | None = None  # by watchdog and executor alike
+        self._joints_stamp: float | None = None
         self._planned_seen: Trajectory | None = None
         self._command: Trajectory | None = None  # what the arm follows
         self._seen_command: Trajectory | None = None  # by the executor
@@ -152,6 +153,9 @@ class ControlWorld:
         self.later(DELAY_S, self._joints_arrive, sample)
 
     def _joints_arrive(self, sample: JointSample) -> None:
+        if sample.t == self._joints_stamp:
+            return  # the same message again is no news, whatever the clock has done since (nodes/joint_map.py)
+        self._joints_stamp = sample.t
         self._joints_seen = replace(sample, t=self._unstamp(sample.t))
 
     # Policy

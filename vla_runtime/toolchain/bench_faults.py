@@ -7,6 +7,7 @@ really happened. Nothing runs in real time and no ROS is needed. Exit code 1 if 
 import argparse
 import json
 import platform
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -131,11 +132,29 @@ def arm(joints: int) -> Limits:
     return Limits(names, -2.0 * one, 2.0 * one, 3.0 * one, 10.0 * one, 200.0 * one, discrete)
 
 
+class _EnoughError(Exception):
+    """Somebody pressed Ctrl-C."""
+
+
 def _run(campaign: Campaign, faults: int) -> None:
+    """Throw the faults. Ctrl-C ends the campaign with the world that runs: what there is by then is reported."""
+    pressed: list[int] = []
     columns = (TextColumn("faults"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True) as progress:
-        bar = progress.add_task("faults", total=faults)
-        campaign.run(faults, lambda done: progress.update(bar, completed=done))
+    before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
+    try:
+        with Progress(*columns, transient=True) as progress:
+            bar = progress.add_task("faults", total=faults)
+
+            def after_a_world(done: int) -> None:
+                progress.update(bar, completed=done)
+                if pressed:
+                    raise _EnoughError
+
+            campaign.run(faults, after_a_world)
+    except _EnoughError:
+        pass
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def show(figures: dict[str, Any], console: Console) -> None:
