@@ -123,14 +123,18 @@ def state_of(ros):
 
 
 @pytest.fixture
-def set_k(ros):
-    """`set_k(value)`: whether the executor took it, and its reason if not."""
+def set_live(ros):
+    """`set_live(name, value)`: whether the executor took it, and its reason if not."""
     from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
     from rcl_interfaces.srv import SetParameters
 
-    def ask(value: int) -> tuple[bool, str]:
-        parameter = Parameter(name="k", value=ParameterValue(type=ParameterType.PARAMETER_INTEGER, integer_value=value))
-        answer = ros.call(SetParameters, "executor/set_parameters", SetParameters.Request(parameters=[parameter]))
+    def ask(name: str, number: float) -> tuple[bool, str]:
+        if isinstance(number, int):
+            value = ParameterValue(type=ParameterType.PARAMETER_INTEGER, integer_value=number)
+        else:
+            value = ParameterValue(type=ParameterType.PARAMETER_DOUBLE, double_value=number)
+        request = SetParameters.Request(parameters=[Parameter(name=name, value=value)])
+        answer = ros.call(SetParameters, "executor/set_parameters", request)
         return answer.results[0].successful, answer.results[0].reason
 
     return ask
@@ -152,14 +156,14 @@ def comes_to_an_end(run: Launched) -> None:
 
 
 @pytest.mark.timeout(240)
-def test_control_comes_up_takes_parameters_survives_a_kill_and_ends_by_ctrl_c(launched, state_of, set_k, ros):
+def test_control_comes_up_takes_parameters_survives_a_kill_and_ends_by_ctrl_c(launched, state_of, set_live, ros):
     run = launched("robot.launch.py", "robot:=so101_sim", "policy:=false", "controller_topic:=arm/joint_trajectory",
                    "respawn_delay:=0.5")  # fmt: skip
     for node in ("watchdog", "executor"):
         run.wait(lambda node=node: state_of(node) == "active", 60, f"{node} to be active")
 
-    assert set_k(12)[0]
-    done, reason = set_k(100000)
+    assert set_live("k", 12)[0]
+    done, reason = set_live("k", 100000)
     assert not done
     assert "1000" in reason
 
@@ -192,15 +196,15 @@ def test_the_xml_variant_drives_an_arm_and_respawns(launched, state_of, spawn, r
 
 
 @pytest.mark.timeout(240)
-def test_the_demo_drives_takes_parameters_and_records(launched, state_of, set_k, ros, tmp_path):
+def test_the_demo_drives_takes_parameters_and_records(launched, state_of, set_live, ros, tmp_path):
     from vla_runtime.toolchain.run_log import read_run
 
     states = ros.latched(DiagnosticStatus, "watchdog/state")
     run = launched("demo.launch.py", "seed:=3", "instruction:=pick up the blue cube", f"record:={tmp_path / 'bag'}")
     run.wait(lambda: any(message.message == "NOMINAL" for _, message in states), 120, "the policy in command")
     assert {state_of(node) for node in ("watchdog", "executor", "policy")} == {"active"}
-    assert set_k(25) == (True, "")  # safe with any delay that half a chunk bears
-    assert not set_k(100000)[0]
+    assert set_live("blend_s", 0.3) == (True, "")
+    assert not set_live("k", 100000)[0]
     time.sleep(3.0)
     assert set(run.pids()) == {"sim_robot", "watchdog_node", "executor_node", "policy_node"}
     comes_to_an_end(run)
