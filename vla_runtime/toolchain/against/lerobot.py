@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +123,7 @@ def compare(
     """
     kind = [check(bundle, checkpoint, python) for bundle, _ in ours][0]
     observation = random_observations(ours[0][0].policy, 1).observations[0]
+    observation = replace(observation, instruction=observation.instruction or "pick up the cube")
     contenders: dict[str, Ours | LeRobot] = {}
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
