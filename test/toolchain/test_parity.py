@@ -281,6 +281,12 @@ def test_a_quantised_bundle_is_not_compared_with_itself(copy, capsys):
     assert "--reference" in capsys.readouterr().err
 
 
+def test_a_quantised_bundle_is_no_reference(original, copy, capsys):
+    edit(copy, lambda content: content["provenance"].update(quantized_from="the original"))
+    assert main(["parity", str(original), "--reference", str(copy), "--dry-run"]) == 1
+    assert "what it lost would not count" in capsys.readouterr().err
+
+
 def test_observations_come_back(original, tmp_path):
     policy = load_bundle(original).policy
     made = random_observations(policy, 3, seed=5)

@@ -104,11 +104,13 @@ def bundle(tmp_path_factory):
     return write_tiny_bundle(tmp_path_factory.mktemp("precisions") / "tiny", width=256)
 
 
-def test_each_stage_has_its_own_precision_and_the_first_bundle_stays_the_reference(bundle, tmp_path):
+def test_each_stage_has_its_own_precision_and_the_first_bundle_stays_the_reference(bundle, tmp_path, capsys):
     half, both = tmp_path / "half", tmp_path / "both"
     assert main(["quantize", str(bundle), "--out", str(half), "--stage", "vision", "--precision", "fp16"]) == 0
     more = ["--precision", "int8", "--random", "--count", "8"]
+    assert f"--reference {bundle}" in capsys.readouterr().out
     assert main(["quantize", str(half), "--out", str(both), *more]) == 0
+    assert "--reference THE FIRST BUNDLE" in capsys.readouterr().out
     loaded, source = load_bundle(both).policy, load_bundle(bundle).policy
     assert {name: stage.precision for name, stage in loaded.stages.items()} == {
         "vision": "fp16",

@@ -52,6 +52,12 @@ def run(args: argparse.Namespace) -> int:
             f"{bundle.path} was made by quantising {source}: compared with itself it would always pass. "
             "Give the bundle that it was made from: --reference DIR"
         )
+    if reference is not None and "quantized_from" in reference.policy.provenance:
+        source = reference.policy.provenance["quantized_from"]
+        raise UserError(
+            f"--reference {reference.path} was made by quantising {source} itself: what it lost would not count. "
+            "Give the bundle at the beginning"
+        )
     budgets = load_budgets(Path(args.budgets) if args.budgets else None)
     episodes = _episodes(args, bundle)
     count = budgets.closed_loop.episodes if args.episodes is None else args.episodes

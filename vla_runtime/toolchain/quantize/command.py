@@ -65,7 +65,8 @@ def run(args: argparse.Namespace) -> int:
     _print(report)
     before, after = weight_bytes(path), weight_bytes(made.stage_path(args.stage))
     print(f"{args.stage}: {before / 1e6:.2f} MB -> {after / 1e6:.2f} MB")
-    print(f"next: vla parity {out} --reference {args.bundle}")
+    first = "THE FIRST BUNDLE" if "quantized_from" in bundle.policy.provenance else args.bundle
+    print(f"next: vla parity {out} --reference {first}")
     return 0
 
 
