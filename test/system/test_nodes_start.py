@@ -1,5 +1,7 @@
 """How the nodes begin: refused and mended, refused by a rival, told by a lifecycle manager."""
 
+from pathlib import Path
+
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
@@ -53,3 +55,14 @@ def test_a_lifecycle_manager_is_in_charge_without_autostart(spawn, ros):
     ros.wait(lambda: states, 5.0, "its state")
     assert "waiting for the first plan" in executor.log()
     assert executor.stop() == 0
+
+
+def test_a_node_that_ends_gives_its_shared_memory_back(spawn, ros):
+    policy = spawn("vla_runtime.nodes.policy_node")
+    assert state(ros, "policy") == "unconfigured"
+    maps = Path(f"/proc/{policy.pid}/maps").read_text().splitlines()
+    segments = {Path(line.split()[-1]) for line in maps if "/dev/shm/fastdds_" in line and "_port" not in line}
+    mapped = {path for path in segments if path.exists()}  # its own, and those of whom it talks to: the test itself
+    assert mapped
+    assert policy.stop() == 0
+    assert len([path for path in mapped if path.exists()]) == len(mapped) - 1

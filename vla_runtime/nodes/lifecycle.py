@@ -162,6 +162,11 @@ class ManagedNode(LifecycleNode, Runnable):
         self.outbox.deliver()
         self.publish_state()
 
+    def destroy_node(self) -> None:
+        """Let go of DDS too: rclpy leaves the state machine, which holds the node and its shared memory until after."""
+        super().destroy_node()
+        self._state_machine.destroy_when_not_in_use()
+
     def _own_status(self) -> Status:
         jumps = self.stamps.jumps
         values = {"state": self.lifecycle_state, "callback_errors": self.callback_errors, "clock_jumps": jumps}
