@@ -175,6 +175,7 @@ class Probe:
         self.node = rclpy.create_node("probe", context=self.context)
         self.executor = SingleThreadedExecutor(context=self.context)
         self.executor.add_node(self.node)
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._spin, daemon=True)
         self._thread.start()
 
@@ -183,11 +184,11 @@ class Probe:
         from rclpy.executors import ExternalShutdownException, ShutdownException
 
         with contextlib.suppress(ExternalShutdownException, ShutdownException):
-            while True:
+            while not self._closing.is_set():
                 try:
                     self.executor.spin_once()
                 except InvalidHandle:
-                    continue  # a test has destroyed an entity while this thread was about to wait for it
+                    time.sleep(0.001)  # a test has destroyed an entity while this thread was about to wait for it
 
     def listen(self, message_type, topic: str, qos=10) -> list:
         """Subscribe; returns the list that grows: (steady seconds of the arrival, message)."""
@@ -231,6 +232,7 @@ class Probe:
 
     def close(self) -> None:
         """Stop listening and leave the domain."""
+        self._closing.set()
         self.executor.shutdown()
         self._thread.join(5.0)
         self.node.destroy_node()
