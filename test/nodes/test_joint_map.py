@@ -173,6 +173,15 @@ def test_messages_one_after_the_other_are_read_as_each_alone(layouts, times):
             assert np.array_equal(getattr(flat, field), getattr(same, field))
 
 
+def test_what_is_not_in_the_plain_form_is_read_by_rclpy_every_time():
+    names = [f"joint_{i}" for i in range(1001)]  # more than we read ourselves
+    data = serialize_message(JointState(name=names, position=[0.5] * 1001))
+    decoder = JointStateDecoder()
+    for _ in range(2):
+        assert decoder.read(data).names == tuple(names)
+    assert decoder.read(serialize_message(state(NAMES, [1, 2, 3, 4]))).names == NAMES
+
+
 def test_of_several_messages_the_newest_counts_unless_they_are_parts():
     whole = JointReader(NAMES)
     sample = newest(whole, (state(NAMES, [9, 9, 9, 9]), 1.0), (state(NAMES, [1, 2, 3, 4]), 1.01))

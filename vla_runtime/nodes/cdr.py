@@ -5,8 +5,9 @@ Every number is aligned to its own size, counted from the end of the four bytes 
 
 import struct
 
+from vla_runtime.nodes.clock import NANO
+
 LITTLE_ENDIAN = b"\x00\x01\x00\x00"
-NANO = 1_000_000_000
 _MOST_NAMES = 1000
 _REMEMBERED = 64
 

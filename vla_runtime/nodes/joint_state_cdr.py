@@ -7,10 +7,12 @@ import numpy as np
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import JointState
 
-from vla_runtime.nodes.cdr import LITTLE_ENDIAN, NANO, aligned, body_of, get_header, get_names
+from vla_runtime.nodes.cdr import LITTLE_ENDIAN, aligned, body_of, get_header, get_names
+from vla_runtime.nodes.clock import NANO
 
 _STAMP, _STAMP_AT = struct.Struct("<iI"), len(LITTLE_ENDIAN)
 _COUNT = struct.Struct("<I")
+_UNREADABLE = (struct.error, ValueError, UnicodeDecodeError)  # by us: not the plain form, or cut short
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,16 +53,18 @@ class JointStateDecoder:
         return FlatJointState(sec * NANO + nanosec, like.names, *fields)
 
     def _learn(self, data: bytes) -> FlatJointState:
-        flat = read_joint_state(data)
         self._like = None
-        if data[: len(LITTLE_ENDIAN)] == LITTLE_ENDIAN:
+        flat = read_joint_state(data)
+        try:
             body = body_of(data)
             _, at = get_names(body, get_header(body)[2])
-            position = len(LITTLE_ENDIAN) + aligned(at, 4)
-            self._velocity = _after(position, len(flat.position))
-            self._effort = _after(self._velocity, len(flat.velocity))
-            self._middle = slice(_STAMP_AT + _STAMP.size, position + 4)
-            self._expected, self._length, self._like = data[self._middle], len(data), flat
+        except _UNREADABLE:
+            return flat  # rclpy has read it, and will read the next one like it
+        position = len(LITTLE_ENDIAN) + aligned(at, 4)
+        self._velocity = _after(position, len(flat.position))
+        self._effort = _after(self._velocity, len(flat.velocity))
+        self._middle = slice(_STAMP_AT + _STAMP.size, position + 4)
+        self._expected, self._length, self._like = data[self._middle], len(data), flat
         return flat
 
 
@@ -83,7 +87,7 @@ def read_joint_state(data: bytes) -> FlatJointState:
         position, at = _numbers(body, at)
         velocity, at = _numbers(body, at)
         effort, at = _numbers(body, at)
-    except (struct.error, ValueError, UnicodeDecodeError):
+    except _UNREADABLE:
         return from_message(deserialize_message(data, JointState))
     return FlatJointState(stamp_ns, names, position, velocity, effort)
 

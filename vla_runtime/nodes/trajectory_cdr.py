@@ -17,7 +17,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from vla_runtime.nodes.cdr import LITTLE_ENDIAN, NANO, align, aligned, body_of, get_header, get_names, put_text
+from vla_runtime.nodes.cdr import LITTLE_ENDIAN, align, aligned, body_of, get_header, get_names, put_text
+from vla_runtime.nodes.clock import NANO
 
 _MOST_POINTS = 100_000
 
