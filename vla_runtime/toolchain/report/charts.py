@@ -15,6 +15,7 @@ from vla_runtime.toolchain.run_log import Measured, Motion  # noqa: E402
 WIDTH_IN, HEIGHT_IN = 4.4, 2.1
 COMMAND, MEASURED, CHUNK, SEAM = "#1f4e79", "#d0761b", "#9db7d1", "#c2185b"
 MOST_CHUNKS = 60
+READABLE_SEAMS = 60
 STATE_COLOURS = {
     "NOMINAL": "#2e7d32",
     "COASTING": "#f9a825",
@@ -65,8 +66,10 @@ def joint_chart(
     t, q = measured_line(joint, measured)
     if len(t):
         axes.plot(t, q, color=MEASURED, linewidth=0.9, label="measured")
-    for seam in seams(commands):
-        axes.axvline(seam, color=SEAM, linewidth=0.5, alpha=0.35)
+    times = seams(commands)
+    alpha = 0.35 * min(1.0, READABLE_SEAMS / max(len(times), 1))  # of a long run they would hide the curves
+    for seam in times:
+        axes.axvline(seam, color=SEAM, linewidth=0.5, alpha=alpha)
     _fit(axes, values, q)
     axes.set_title(joint, fontsize=9, loc="left")
     axes.set_ylabel(unit, fontsize=8)
