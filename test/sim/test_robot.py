@@ -1,5 +1,8 @@
 """The simulated robot without ROS: commands move the arm, figures count, episodes are judged."""
 
+import mmap
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -167,3 +170,27 @@ def test_ring_keeps_the_newest_in_order(tmp_path):
         assert saved["arrival_s"].tolist() == [3, 4, 5]
         assert saved["arrival_rejected"].tolist() == ["", "", "time_order"]
         assert saved["joint_names"].tolist() == ["a", "b"]
+
+
+def test_a_ring_has_its_memory_from_the_start():
+    before = resident_mib()
+    ring = RunRing(6, rows=200_000)
+    made = resident_mib()
+    zero = np.zeros(6)
+    for k in range(150_000):
+        ring.moved(0.0, k, zero, zero)
+    filled = resident_mib()
+    assert made - before > 20.0
+    assert filled - made < 2.0
+
+
+def resident_mib() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE / 2**20
+
+
+def test_a_run_is_kept_only_where_it_is_wanted():
+    assert SimRobot(LIMITS, FollowerSettings(), seed=5).ring is None
+    robot = SimRobot(LIMITS, FollowerSettings(), seed=5, keep_run=True)
+    for k in range(3):
+        robot.tick(0.01 * k, 10_000_000 * k, log=k != 1)
+    assert robot.ring.arrays()["stamp_ns"].tolist() == [0, 20_000_000]

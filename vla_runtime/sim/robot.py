@@ -31,14 +31,25 @@ class JointReading:
 class SimRobot:
     """An arm and its controller. `receive` and `tick` belong to one control thread; the rest may come from others."""
 
-    def __init__(self, limits: Limits, settings: FollowerSettings, seed: int = 0, instruction: str | None = None):
-        """limits: must name the arm's joints (any order). Raises LimitsError for a joint that is missing."""
+    def __init__(
+        self,
+        limits: Limits,
+        settings: FollowerSettings,
+        seed: int = 0,
+        instruction: str | None = None,
+        *,
+        keep_run: bool = False,
+    ):
+        """limits: must name the arm's joints (any order). keep_run: whether to keep the last minutes in ``ring``.
+
+        Raises LimitsError for a joint that is missing.
+        """
         self.arm = Arm(seed, instruction)
         self.joint_names = self.arm.joint_names
         self.limits = limits.select(self.joint_names)
         self.follower = Follower(self.joint_names, settings)
         self.stream = StreamFigures(self.limits)
-        self.ring = RunRing(len(self.joint_names))
+        self.ring = RunRing(len(self.joint_names)) if keep_run else None
         self.episode = 0
         self.time_lost_s = 0.0
         self._lock = threading.Lock()
@@ -52,13 +63,14 @@ class SimRobot:
         with self._lock:
             self.stream.arrived(arrived_s)
             rejection = self.follower.accept(message, now_ns)
-            self.ring.arrived(arrived_s, message.stamp_ns, rejection.reason if rejection else "")
+            if self.ring is not None:
+                self.ring.arrived(arrived_s, message.stamp_ns, rejection.reason if rejection else "")
             return rejection.text if rejection else None
 
     def tick(self, now_s: float, now_ns: int, log: bool = False) -> JointReading:
         """One control update at now_s (steady) = now_ns (ROS), and the physics up to the next one.
 
-        Returns what was measured at now. log: whether to keep this instant in the ring.
+        Returns what was measured at now. log: whether to keep this instant in the ring, if there is one.
         """
         with self._lock:
             period_s = 0.0 if self._last_s is None else now_s - self._last_s
@@ -68,7 +80,7 @@ class SimRobot:
             # A NaN passes the controller; a servo's driver would refuse it or worse. Here the target stays.
             if self.stream.commanded(command.positions, period_s):
                 self.arm.set_targets(command.positions)
-            if log:
+            if log and self.ring is not None:
                 self.ring.moved(now_s, now_ns, command.positions, reading.position)
             self._behind_s += period_s
             if self._behind_s > MAX_CATCH_UP_S:

@@ -104,9 +104,8 @@ class SimRobotNode(Runnable):
         """End the threads and write the log."""
         self.loop.stop()
         self.cameras.stop()
-        path = self._value("log_path")
-        if path:
-            self.robot.ring.save(Path(path), self.robot.joint_names)
+        if self.robot.ring is not None:
+            self.robot.ring.save(Path(self._value("log_path")), self.robot.joint_names)
 
     def _value(self, name: str):
         return self.get_parameter(name).value
@@ -124,7 +123,8 @@ class SimRobotNode(Runnable):
                 allow_partial_joints_goal=self._value("allow_partial_joints_goal"),
                 cmd_timeout_s=self._value("cmd_timeout"),
             )
-            return SimRobot(limits, settings, self._value("seed"), self._value("instruction") or None)
+            seed, instruction = self._value("seed"), self._value("instruction") or None
+            return SimRobot(limits, settings, seed, instruction, keep_run=bool(self._value("log_path")))
         except (LimitsError, ValueError) as problem:
             raise UserError(f"sim_robot cannot start: {problem}") from problem
 

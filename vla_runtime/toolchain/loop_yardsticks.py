@@ -18,23 +18,42 @@ import numpy as np
 
 PERIOD_S = 0.02
 PRIORITY = 50
+KEPT = 180_000
+"""Instants that are kept, the newest: an hour."""
 
 
-def bare_thread(seconds: float) -> list[float]:
+class Instants:
+    """The newest instants (steady s), all their memory taken at the start."""
+
+    def __init__(self, kept: int = KEPT):
+        self._ring = np.full(kept, np.nan)
+        self.count = 0
+
+    def add(self, t: float) -> None:
+        """Take in one."""
+        self._ring[self.count % len(self._ring)] = t
+        self.count += 1
+
+    def newest(self) -> np.ndarray:
+        """Return those that are kept, oldest first."""
+        return self._ring[np.arange(max(0, self.count - len(self._ring)), self.count) % len(self._ring)]
+
+
+def bare_thread(seconds: float) -> np.ndarray:
     """Sleep to absolute deadlines; return the steady times of waking, s."""
     from vla_runtime.nodes.realtime import own_thread_realtime
 
     own_thread_realtime(PRIORITY)
     begin = time.monotonic()
-    wakings: list[float] = []
+    wakings = Instants()
     with suppress(KeyboardInterrupt):
-        while len(wakings) < seconds / PERIOD_S - 1e-9:
-            time.sleep(max(0.0, begin + (len(wakings) + 1) * PERIOD_S - time.monotonic()))
-            wakings.append(time.monotonic())
-    return wakings
+        while wakings.count < seconds / PERIOD_S - 1e-9:
+            time.sleep(max(0.0, begin + (wakings.count + 1) * PERIOD_S - time.monotonic()))
+            wakings.add(time.monotonic())
+    return wakings.newest()
 
 
-def rclpy_timer(seconds: float) -> list[float]:
+def rclpy_timer(seconds: float) -> np.ndarray:
     """Publish a 25-point trajectory of 6 joints from an rclpy timer; return the steady times of its calls, s."""
     import rclpy
     from rclpy.executors import ExternalShutdownException
@@ -47,10 +66,10 @@ def rclpy_timer(seconds: float) -> list[float]:
     publisher = node.create_publisher(JointTrajectory, "timer_yardstick", 1)
     writer = TrajectoryWriter([f"joint_{i}" for i in range(6)])
     points, times = np.zeros((25, 6)), np.arange(25) * PERIOD_S
-    calls: list[float] = []
+    calls = Instants()
 
     def tick() -> None:
-        calls.append(time.monotonic())
+        calls.add(time.monotonic())
         publisher.publish(writer.write(node.get_clock().now().nanoseconds, "", times, points, points))
 
     node.create_timer(PERIOD_S, tick)
@@ -60,10 +79,10 @@ def rclpy_timer(seconds: float) -> list[float]:
             rclpy.spin_once(node, timeout_sec=0.1)
     node.destroy_node()
     rclpy.try_shutdown()
-    return calls
+    return calls.newest()
 
 
-def figures(times: list[float]) -> dict[str, float]:
+def figures(times: np.ndarray) -> dict[str, float]:
     """Return rate and period errors of a series of instants (s)."""
     periods = np.diff(times)
     return {
