@@ -14,7 +14,7 @@ from vla_runtime.control.trajectory import JointSample
 from vla_runtime.control.watchdog import Watchdog
 from vla_runtime.control.watchdog_settings import watchdog_settings
 from vla_runtime.errors import UserError
-from vla_runtime.nodes.trace import EXECUTOR_CALLS, WATCHDOG_CALLS, Traced, executor_note, watchdog_note
+from vla_runtime.nodes.trace import EXECUTOR_CALLS, WATCHDOG_CALLS, Traced, executor_note, pieces, watchdog_note
 from vla_runtime.toolchain.replay.exact import replay, sort_records
 
 NAMES = ("a", "b", "grip")
@@ -188,3 +188,17 @@ def test_a_trace_cannot_make_other_objects():
 def test_another_format_is_refused_by_number():
     with pytest.raises(UserError, match="format 99"):
         sort_records([("/executor", {"format": 99, "n": 0, "call": "start", "with": {}})])
+
+
+@pytest.mark.parametrize("size", [1, 2_000, 32_000, float("inf")])
+def test_pieces_have_every_line_in_order_and_are_nearly_full(size):
+    lines = ["x" * (37 * k % 1500 + 1) for k in range(120)]
+    found = list(pieces(iter(lines), size))
+    assert [line for piece in found for line in piece.split("\n")] == lines
+    assert all(len(piece) <= size or "\n" not in piece for piece in found)
+    longest = max(map(len, lines)) + 1
+    assert all(len(piece) > size - longest for piece in found[:-1])
+
+
+def test_no_lines_make_no_message():
+    assert list(pieces([], 32_000)) == []

@@ -1,5 +1,6 @@
 """What executor and watchdog share: robot limits, the control loop, its figures, joint states at the tick."""
 
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -20,13 +21,15 @@ from vla_runtime.nodes.qos import JOINT_STATES, TRACE
 from vla_runtime.nodes.realtime import lock_memory, prepare_interpreter, release_realtime
 from vla_runtime.nodes.robot_file import Robot, load_robot
 from vla_runtime.nodes.tables import CONTROL_NODE
-from vla_runtime.nodes.trace import Note, Traced
+from vla_runtime.nodes.trace import Note, Traced, pieces
 
 ASK_TIMEOUT_S = 0.5
 TRACE_KEPT = 4000
 """Calls that wait for a recorder: at least twenty seconds."""
 TRACE_AT_ONCE = 120
 """Calls written out at a time, twice what comes in: a backlog must not hold the interpreter for long."""
+TRACE_PIECE = 32_000
+"""Characters of a message of the trace: it must fit into one datagram."""
 _SAME_ERROR = 50
 """An exception of the tick is logged the first time and then once per this many."""
 
@@ -119,8 +122,10 @@ class ControlNode(ManagedNode):
         self._traced.begin(**start)
         return self._traced
 
-    def _send_trace(self, most: int = TRACE_AT_ONCE) -> None:
-        """Write out what was noted, one call a line: a message a call costs six times as much.
+    def _send_trace(self, most: int = TRACE_AT_ONCE, piece: float = TRACE_PIECE) -> None:
+        """Write out ``most`` of what was noted, one call a line, in messages of ``piece`` characters.
+
+        A message a call would cost six times as much.
 
         While nobody listens it costs next to nothing: notes wait for a recorder that comes a little late, and when none
         comes, nothing is noted any more (a trace without its beginning is of no use).
@@ -133,7 +138,8 @@ class ControlNode(ManagedNode):
                 self._notes.clear()
             return
         notes = [self._notes.popleft() for _ in range(min(len(self._notes), most))]
-        self._trace.publish(String(data="\n".join(note.text() for note in notes)))
+        for text in pieces((note.text() for note in notes), piece):
+            self._trace.publish(String(data=text))
 
     def read_joints(self) -> JointSample | None:
         """The newest joint state there is, the same one again if none came. At the tick only."""
@@ -200,7 +206,7 @@ class ControlNode(ManagedNode):
             self.destroy_lifecycle_publisher(each)
         self._inputs, self._outputs = [], []
         if self._trace is not None:
-            self._send_trace(len(self._notes))
+            self._send_trace(len(self._notes), math.inf)  # all at once: more pieces than are kept would be lost
             self.destroy_publisher(self._trace)
             self._trace = self._traced = None
 

@@ -13,7 +13,7 @@ import base64
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -100,6 +100,24 @@ def revive(value: Any, types: Mapping[str, Callable[..., Any]]) -> Any:
 def dumps(value: Any) -> str:
     """Write a plain value as compact JSON, the same text for the same value."""
     return _ENCODER.encode(value)
+
+
+def pieces(lines: Iterable[str], size: float) -> Iterator[str]:
+    """Join lines to texts of at most ``size`` characters each; a line that is longer stays whole, alone.
+
+    DDS keeps the last messages, each in a buffer as large as the largest message that it ever held: of messages between
+    10 and 160 KB it would take half an hour to hold all that it will, of pieces that are mostly full, seconds.
+    """
+    piece: list[str] = []
+    length = 0
+    for line in lines:
+        if piece and length + len(line) > size:
+            yield "\n".join(piece)
+            piece, length = [], 0
+        piece.append(line)
+        length += len(line) + 1
+    if piece:
+        yield "\n".join(piece)
 
 
 def digest(result: Any) -> str:
