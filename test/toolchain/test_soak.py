@@ -1,5 +1,6 @@
 """The census of a soak: it finds its own processes, sees them grow and end, and names the memory they leave."""
 
+import argparse
 import os
 import subprocess
 import sys
@@ -53,6 +54,8 @@ def test_a_census_sees_growth_an_end_and_what_is_left(segment, tmp_path):
             assert process.stdout.readline() == "grown\n"
         (figures,) = census.growth(settled_s=60.0).values()
         assert figures["kib_per_min"] == pytest.approx(4096, rel=0.1)
+        grown = figures["end"]["rss_mib"] / figures["settled"]["rss_mib"]
+        assert figures["percent"] == pytest.approx(100.0 * (grown - 1.0), abs=0.01)
         assert len(figures["mib_each_minute"]) == 4
         assert figures["end"]["rss_mib"] > figures["settled"]["rss_mib"] + 7
         assert figures["end"]["handles"] >= 4
@@ -78,9 +81,33 @@ def test_a_segment_that_was_there_before_is_nobodys_leak(segment, tmp_path):
 
 
 def test_a_minute_is_too_short():
-    import argparse
-
     parser = argparse.ArgumentParser()
     bench_soak.add_arguments(parser)
     with pytest.raises(UserError, match="--minutes 1: growth is counted from the first minute on"):
         bench_soak.run(parser.parse_args(["--minutes", "1"]))
+
+
+def test_what_has_grown_is_named(monkeypatch, capsys):
+    def process(end_mib):
+        settled = {"rss_mib": 100.0, "own_mib": 50.0, "handles": 16, "threads": 17}
+        return {"settled": settled, "end": {**settled, "rss_mib": end_mib}, "percent": end_mib - 100.0,
+                "kib_per_min": 68.3, "mib_each_minute": [100.0, end_mib]}  # fmt: skip
+
+    figures = {"minutes": 30.0, "episodes": 1, "successes": 1, "bag_mib": 1.0, "ctrl_c_s": 2.0, "died": [], "grown": [],
+               "processes": {"executor_node": process(101.9), "watchdog_node": process(102.1)},
+               "left": {"processes": [], "shared_memory": [], "port_files": []}}  # fmt: skip
+    monkeypatch.setattr(bench_soak, "soak", lambda *_: figures)
+    parser = argparse.ArgumentParser()
+    bench_soak.add_arguments(parser)
+    assert bench_soak.run(parser.parse_args([])) == 0
+    assert "grew" not in capsys.readouterr().out
+    figures["grown"] = ["watchdog_node"]
+    assert bench_soak.run(parser.parse_args([])) == 1
+    text = capsys.readouterr().out
+    assert "grew by more than 2 % after the first minute: watchdog_node" in text
+    assert "+1.9 %" in text
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_two_percent_is_the_most():
+    assert bench_soak.grown({"a": {"percent": 2.0}, "b": {"percent": 2.01}, "c": {"percent": -5.0}}) == ["b"]

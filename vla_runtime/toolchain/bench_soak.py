@@ -1,8 +1,9 @@
 """Run the demo for minutes on end and show what grows: memory, handles and threads of each process, and what is left.
 
 Starts `vla demo` and `vla monitor` as a user would, looks at their processes, presses Ctrl-C at the end and counts what
-is still there: processes, and shared memory that they had mapped. Exit code 1 if anything is left, or one has died.
-(Fast DDS itself leaves a file for each of its ports and takes it up again: these are listed apart.)
+is still there: processes, and shared memory that they had mapped. Exit code 1 if anything is left, one has died, or one
+holds over 2 % more than after its first minute. (Fast DDS itself leaves a file for each of its ports and takes it up
+again: these are listed apart.)
 """
 
 import argparse
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from vla_runtime.toolchain.soak_census import Census, Figures
 
 SETTLED_S = 60.0
 """What a process has by then it is allowed to have: engines are warm, buffers have their size."""
+MOST_GROWTH_PERCENT = 2.0
 LOOK_EVERY_S = 10.0
 LEAVE_WITHIN_S = 30.0
 EPISODES = 10**6
@@ -41,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Soak, print the figures; 0 if nothing died and nothing was left."""
+    """Soak, print the figures; 0 if nothing died, nothing grew and nothing was left."""
     if not args.minutes >= 2.0:
         raise UsageError(f"--minutes {args.minutes:g}: growth is counted from the first minute on, so give at least 2")
     with tempfile.TemporaryDirectory(prefix="vla-soak-") as folder:
@@ -49,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     print(as_text(figures))
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1) + "\n")
-    return 1 if figures["died"] or figures["left"]["processes"] or figures["left"]["shared_memory"] else 0
+    left = figures["left"]
+    return 1 if figures["died"] or figures["grown"] or left["processes"] or left["shared_memory"] else 0
 
 
 def soak(seconds: float, bundle: Path, out: Path) -> dict:
@@ -57,7 +60,7 @@ def soak(seconds: float, bundle: Path, out: Path) -> dict:
 
     Returns:
         ``minutes``, ``machine``, ``load`` (one-minute averages at the looks: median and largest), ``processes`` (by
-        name: :meth:`Census.growth`), ``died`` (names), ``episodes``, ``successes``, ``bag_mib``, ``left``
+        name: :meth:`Census.growth`), ``grown`` and ``died`` (names), ``episodes``, ``successes``, ``bag_mib``, ``left``
         (after Ctrl-C; ``processes``: command lines, ``shared_memory`` and ``port_files``: names in /dev/shm) and
         ``ctrl_c_s``, how long that took.
     """
@@ -98,13 +101,14 @@ def soak(seconds: float, bundle: Path, out: Path) -> dict:
             "port_files": [each for each in segments if each.startswith(_PORT)],
         }
         census.kill()
-    said = log.read_text()
+    said, processes = log.read_text(), census.growth(SETTLED_S)
     return {
         "minutes": round(seconds / 60.0, 2),
         "date": datetime.now().strftime("%Y-%m-%d"),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "load": {"median": sorted(loads)[len(loads) // 2], "max": max(loads)},
-        "processes": census.growth(SETTLED_S),
+        "processes": processes,
+        "grown": grown(processes),
         "died": sorted(died),
         "episodes": said.count(": lifted") + said.count(": did not lift"),
         "successes": said.count(": lifted after"),
@@ -112,6 +116,11 @@ def soak(seconds: float, bundle: Path, out: Path) -> dict:
         "left": left,
         "ctrl_c_s": round(ctrl_c_s, 2),
     }
+
+
+def grown(processes: Mapping[str, dict]) -> list[str]:
+    """Return the names of those that hold over ``MOST_GROWTH_PERCENT`` more at the end than after the first minute."""
+    return [name for name, figures in processes.items() if figures["percent"] > MOST_GROWTH_PERCENT]
 
 
 def _start(words: list[str], environment: dict, log: Path) -> subprocess.Popen:
@@ -139,18 +148,20 @@ def as_text(figures: dict) -> str:
         f"bag {figures['bag_mib']:.0f} MiB",
         *_rows(figures["processes"].items()),
         f"after Ctrl-C ({figures['ctrl_c_s']:.1f} s): {len(left['processes'])} processes, "
-        f"{len(left['shared_memory'])} shared-memory segments left (and {len(left['port_files'])} port files of DDS)",
+        f"{len(left['shared_memory'])} segments left (and {len(left['port_files'])} port files)",
         *(f"  left: {each}" for each in (*left["processes"], *left["shared_memory"])),
         *(f"  died on the way: {name}" for name in figures["died"]),
+        *(f"  grew by more than {MOST_GROWTH_PERCENT:g} % after the first minute: {name}" for name in figures["grown"]),
     ])  # fmt: skip
 
 
 def _rows(processes: Iterable[tuple[str, dict[str, Figures]]]) -> list[str]:
-    rows = [f"{'process':<14}{'RSS MiB':>20}{'growth':>16}{'handles':>14}{'threads':>14}"]
+    rows = [f"{'process':<16}{'RSS MiB':>19}{'growth':>10}{'':>11}{'handles':>12}{'threads':>12}"]
     for name, figures in processes:
         settled, end = figures["settled"], figures["end"]
         rows.append(
-            f"{name:<14}{settled['rss_mib']:>9.1f} ->{end['rss_mib']:>8.1f}{figures['kib_per_min']:>10.1f} KiB/m"
-            f"{settled['handles']:>7} ->{end['handles']:>4}{settled['threads']:>7} ->{end['threads']:>4}"
+            f"{name:<16}{settled['rss_mib']:>8.1f} ->{end['rss_mib']:>8.1f}{figures['percent']:>+8.1f} %"
+            f"{figures['kib_per_min']:>+7.0f} K/m{settled['handles']:>5} ->{end['handles']:>4}"
+            f"{settled['threads']:>5} ->{end['threads']:>4}"
         )
     return rows

@@ -47,9 +47,9 @@ class Census:
         return gone
 
     def growth(self, settled_s: float) -> dict[str, dict]:
-        """By name: ``settled`` and ``end`` (:class:`Figures` at the first look after ``settled_s`` and at the last one)
-        and ``kib_per_min``, the slope of the resident memory over all looks between them; ``mib_each_minute``: that
-        memory at the first look of each minute."""
+        """By name: ``settled`` and ``end`` (:class:`Figures` at the first look after ``settled_s`` and at the last),
+        ``percent``, by which the resident memory is larger at the end, and ``kib_per_min``, its slope over all looks
+        between them; ``mib_each_minute``: that memory at the first look of each minute."""
         found = {}
         for name, looks in self._seen.values():
             late = [look for look in looks if look[0] >= settled_s]
@@ -58,8 +58,14 @@ class Census:
             minutes = np.array([now for now, _ in late]) / 60.0
             slope = np.polyfit(minutes, [1024.0 * figures["rss_mib"] for _, figures in late], 1)[0]
             each = {int(now // 60.0): figures["rss_mib"] for now, figures in reversed(looks)}
-            found[name] = {"settled": late[0][1], "end": late[-1][1], "kib_per_min": round(float(slope), 2),
-                           "mib_each_minute": [round(each[minute], 1) for minute in sorted(each)]}  # fmt: skip
+            settled, end = late[0][1], late[-1][1]
+            found[name] = {
+                "settled": settled,
+                "end": end,
+                "percent": round(100.0 * (end["rss_mib"] / settled["rss_mib"] - 1.0), 2),
+                "kib_per_min": round(float(slope), 2),
+                "mib_each_minute": [round(each[minute], 1) for minute in sorted(each)],
+            }
         return dict(sorted(found.items()))
 
     def alive(self) -> list[str]:
