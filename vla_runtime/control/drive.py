@@ -4,6 +4,7 @@ Every change of driver starts from the shadow, so that position and velocity of 
 has the arm.
 """
 
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
@@ -35,6 +36,7 @@ class Drive:
         self.failures: deque[str] = deque(maxlen=16)  # what planners did wrong
         self.failed = 0
         self._whole = True
+        self._seam_ends = -math.inf  # when the difference that is fading out will have faded
         self._tracker = Tracker(gate.limits, gate.settings.period_s)
         self._history: deque[Trajectory] = deque(maxlen=_HISTORY)
 
@@ -90,10 +92,13 @@ class Drive:
             return refusal
         position, velocity = self.shadow.sample(now)
         settings = self.settings
-        fitted = joined(left, position, velocity, settings.seam_s)
+        fitted = joined(left, position, velocity, self._seam_left(now, trajectory.plan_id))
+        if fitted is left:
+            self._seam_ends = -math.inf
         refusal, over = self.gate.verdict(fitted)
         if refusal is None or fitted is left:
             return refusal or fitted
+        self._seam_ends = -math.inf  # it fades as the limits allow
         # The rest of the message must be sound by itself; only the way onto it may be what the limits forbid.
         refusal = self.gate.limits_kept(left)
         if refusal is not None:
@@ -101,6 +106,15 @@ class Drive:
         target = mixed(fitted, left, over)
         fitted = led(target, position, velocity, settings.window_s, self.limits, self._tracker, settings.period_s)
         return self.gate.limits_kept(fitted) or fitted
+
+    def _seam_left(self, now: float, plan_id: str) -> float:
+        """Return how long a difference may take to fade out, s.
+
+        One that fades already, on the same plan, keeps its time: begun anew at every tick it would never be gone.
+        """
+        if now >= self._seam_ends or self.shadow.plan_id != plan_id:
+            self._seam_ends = now + self.settings.seam_s
+        return self._seam_ends - now
 
     def follow(self, trajectory: Trajectory, planner: str = "") -> None:
         """Command ``trajectory``, whole, until something else is given."""
