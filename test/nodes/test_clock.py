@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vla_runtime.nodes.clock import MEMORY_S, NANO, QUIET_S, SIMULATED_STEP_S, StampClock
+from vla_runtime.nodes.clock import HELD_NS, MEMORY_S, NANO, QUIET_S, SIMULATED_STEP_S, StampClock
 
 EPOCH_NS = 1_790_000_000 * NANO
 
@@ -54,7 +54,18 @@ def test_slewing_is_no_jump(clock, clocks):
         clocks.shift_ns += 10_000
         assert clock.watch() is None
     assert clock.jumps == 0
-    assert clock.to_steady(clocks.stamp(0.1)) == pytest.approx(clocks.steady - 0.1, abs=1e-6)
+    assert clock.to_steady(clocks.stamp(0.1)) == pytest.approx(clocks.steady - 0.1, abs=HELD_NS / NANO)
+
+
+def test_the_jitter_of_reading_two_clocks_does_not_redate_what_was_dated(clock, clocks):
+    stamp = clocks.stamp()
+    dated = {clock.to_steady(stamp)}
+    for shift_ns in (1_000, -2_500, 15_000, -15_000):
+        clocks.shift_ns = EPOCH_NS + shift_ns
+        dated.add(clock.to_steady(stamp))
+    assert len(dated) == 1
+    clocks.shift_ns = EPOCH_NS + 2 * HELD_NS  # more than jitter: the clock was slewed
+    assert clock.to_steady(stamp) == pytest.approx(dated.pop() - 2 * HELD_NS / NANO, abs=1e-8)
 
 
 @pytest.mark.parametrize("size_s", [-5.0, 5.0, 0.05, -0.05])

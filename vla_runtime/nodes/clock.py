@@ -1,6 +1,6 @@
 """From message stamps (ROS time) to steady seconds and back, whatever the ROS clock does.
 
-Deadlines run on the steady clock. The offset between the two clocks is taken anew for each message, so a ROS clock
+Deadlines run on the steady clock. The offset between the two clocks is looked at for each message, so a ROS clock
 that is slewed, stepped by NTP or looped by a bag moves no deadline; the step itself is noticed and reported.
 """
 
@@ -29,6 +29,10 @@ AHEAD_S = 0.1
 
 READ_TOLERANCE_S = 2e-4
 """Both clocks must be read within this time of each other; otherwise the thread was interrupted: read again."""
+
+HELD_NS = 20_000
+"""Two readings of the offset that differ by less are the same: otherwise each message would be dated by another one,
+microseconds apart, and consecutive messages would not agree on where the motion is."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +108,8 @@ class StampClock:
             if now - begin < READ_TOLERANCE_S:
                 break
         offset = ros - round((begin + now) / 2 * NANO)
+        if self._offset_ns is not None and abs(offset - self._offset_ns) < HELD_NS:
+            offset = self._offset_ns
         counts, self._counts = (
             self._counts and now > self._quiet_until,
             ros != 0,
