@@ -15,7 +15,7 @@ from trajectory_msgs.msg import JointTrajectory
 from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.publishers import PublisherWatch, refuse_while_another_publishes
-from vla_runtime.nodes.qos import offered_stream
+from vla_runtime.nodes.qos import LATEST
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trajectory_cdr import TrajectoryEncoder
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 class CommandOutput:
     """Publishes commands, whole and in parts."""
 
-    def __init__(self, node: "ControlNode", robot: Robot, period_s: float, *, immediate: bool):
+    def __init__(self, node: "ControlNode", robot: Robot, *, immediate: bool):
         names = robot.limits.joint_names
         self._node, self._stamps, self._immediate = node, node.stamps, immediate
-        self._whole = node.speak(JointTrajectory, "joint_trajectory", offered_stream(period_s))
+        self._whole = node.speak(JointTrajectory, "joint_trajectory", LATEST)
         self._encoder = TrajectoryEncoder(names)
         self._parts = []
         topics = ["joint_trajectory"]
         for controller, joints in robot.controllers.items():
             topic = f"{controller}/joint_trajectory"
-            publisher = node.speak(JointTrajectory, topic, offered_stream(period_s))
+            publisher = node.speak(JointTrajectory, topic, LATEST)
             self._parts.append((publisher, TrajectoryEncoder(joints), [names.index(joint) for joint in joints]))
             topics.append(topic)
         self.rivals = [PublisherWatch(node, topic) for topic in topics]

@@ -20,7 +20,7 @@ from vla_runtime.nodes.executor_report import plan_status, state_status
 from vla_runtime.nodes.joint_map import JointMap
 from vla_runtime.nodes.messages import TrajectoryWriter, read_chunk, read_header, read_trajectory
 from vla_runtime.nodes.process import run_control
-from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST, offered_stream
+from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST, STREAM
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trace import EXECUTOR_CALLS, executor_note
 from vla_runtime.nodes.trajectory_cdr import TrajectoryEncoder
@@ -51,9 +51,9 @@ class ExecutorNode(ControlNode):
         self._joints = JointMap(names)
         self._encoder, self._request_writer = TrajectoryEncoder(names), TrajectoryWriter(names)
         self._chunks = self.listen(JointTrajectory, "action_chunk", EVENTS, raw=True)
-        self._commands = self.listen(JointTrajectory, "joint_trajectory", LATEST, raw=True)
+        self._commands = self.listen(JointTrajectory, "joint_trajectory", STREAM, raw=True)
         self._watchdog = self.listen(DiagnosticStatus, "watchdog/state", LATCHED)
-        self._planned = self.speak(JointTrajectory, "planned_trajectory", offered_stream(self.settings.period_s))
+        self._planned = self.speak(JointTrajectory, "planned_trajectory", LATEST)
         self._requests = self.speak(JointTrajectory, "plan_request", EVENTS)
 
     def teardown(self) -> None:

@@ -25,7 +25,7 @@ from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointMap
 from vla_runtime.nodes.messages import read_header, read_trajectory
 from vla_runtime.nodes.process import run_control
-from vla_runtime.nodes.qos import EVENTS, LATEST
+from vla_runtime.nodes.qos import EVENTS, LATEST, STREAM
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trace import WATCHDOG_CALLS, watchdog_note
 from vla_runtime.nodes.watchdog_report import input_status, state_status, watchdog_status
@@ -59,13 +59,13 @@ class WatchdogNode(ControlNode):
         self.core = self.traced(core, WATCHDOG_CALLS, watchdog_note, **start)
         self._applied = self.settings
         self._joints = JointMap(robot.limits.joint_names)
-        self._planned = self.listen(JointTrajectory, "planned_trajectory", LATEST, raw=True)
+        self._planned = self.listen(JointTrajectory, "planned_trajectory", STREAM, raw=True)
         self._teleop = self.listen(JointTrajectory, "teleop_trajectory", LATEST, raw=True)
         self._requests = self.listen(JointTrajectory, "plan_request", EVENTS, raw=True)
         self._answers = self.listen(JointTrajectory, "action_chunk", EVENTS, raw=True)
         self._heartbeats = self.listen(Header, "heartbeat", EVENTS)
         immediate = self.parameters["node"].stamp_mode == "immediate"
-        self.output = CommandOutput(self, robot, self.settings.period_s, immediate=immediate)
+        self.output = CommandOutput(self, robot, immediate=immediate)
 
     def start(self) -> None:
         """Begin to watch, unless somebody else drives the arm."""

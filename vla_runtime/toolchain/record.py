@@ -32,6 +32,9 @@ NEVER = r"/(rosout|parameter_events)$|/_"
 IMAGE_TYPES = {"sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage"}
 LOOK_FOR_TOPICS_S = 0.25
 POLL_S = 0.05
+STREAMS = re.compile(r"/(planned|joint)_trajectory$")
+"""Topics whose writers keep one message and write the next within 20 ms: nothing can be sent again that was lost, and
+to acknowledge each would cost the control loops what they are recorded for."""
 WRITER_PRIORITY = 10
 
 
@@ -102,6 +105,8 @@ class Recorder:
             self._subscribe(topic, type_names[0], publishers)
 
     def _subscribe(self, topic: str, type_name: str, publishers: list) -> None:
+        from rclpy.qos import ReliabilityPolicy
+
         from vla_runtime.nodes.inputs import PolledInput
 
         profile = _profile_that_matches(publishers)
@@ -111,6 +116,8 @@ class Recorder:
         gap_ns = self._image_gap_ns if type_name in IMAGE_TYPES else 0
         if gap_ns:
             profile.depth = 1  # of the pictures between two that are written, none is fetched
+        if STREAMS.search(topic):
+            profile.reliability = ReliabilityPolicy.BEST_EFFORT
         self.counts[topic] = 0
         source = PolledInput(self._node, _message_class(type_name), topic, profile, None, raw=True)
         self._topics[topic] = _Topic(source, connection, gap_ns)
