@@ -11,8 +11,9 @@ from vla_runtime.cli import main
 from vla_runtime.errors import UserError
 from vla_runtime.paths import share
 from vla_runtime.policy.bundle import load_bundle, sha256_of
-from vla_runtime.policy.errors import UnprovenEngineError
+from vla_runtime.policy.errors import BundleError, UnprovenEngineError
 from vla_runtime.policy.policy import load_policy
+from vla_runtime.toolchain.bundle_files import list_file
 from vla_runtime.toolchain.observations import (
     ObservationSet,
     load_observations,
@@ -145,6 +146,7 @@ def test_a_perturbed_stage_shows_against_the_checkpoints_own_stages(original, co
 
 def test_the_demo_says_what_pytorch_said():
     bundle = load_bundle(share("bundles", "demo-fp32"))
+    assert "reference.safetensors" in bundle.hashes()
     known = load_observations(bundle.path / "reference.safetensors", bundle.policy)
     assert set(known.tensors) >= {"images", "context_keys", "v"} and len(known) == 16
     policy = load_policy(bundle)
@@ -159,9 +161,30 @@ def test_stages_of_a_checkpoint_need_their_inputs(original):
         calls_of(load_bundle(original).policy, tensors)
 
 
+def keep_answers(bundle):
+    save_observations(bundle / "reference.safetensors", answered(bundle), "test")
+    return list_file(bundle, "reference.safetensors")
+
+
+def test_a_byte_changed_late_in_the_checkpoints_answers_refuses_the_bundle(copy):
+    keep_answers(copy)
+    path = copy / "reference.safetensors"
+    content = bytearray(path.read_bytes())
+    assert len(content) > 70_000
+    content[70_000] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(BundleError, match=r"'reference\.safetensors' has changed"):
+        load_bundle(copy)
+
+
+def test_answers_that_the_bundle_does_not_vouch_for_prove_nothing(copy, capsys):
+    save_observations(copy / "reference.safetensors", answered(copy), "test")
+    assert main(["parity", str(copy), "--count", "2", "--dry-run"]) == 1
+    assert "'reference.safetensors' is used but has no SHA-256" in capsys.readouterr().err
+
+
 def test_the_command_uses_the_bundles_own_answers_whatever_else_it_compares_on(copy, tmp_path):
-    known = answered(copy)
-    save_observations(copy / "reference.safetensors", known, "test")
+    keep_answers(copy)
     target = tmp_path / "out.json"
     for more in ([], ["--observations", str(tmp_path / "plain.safetensors")]):
         save_observations(tmp_path / "plain.safetensors", random_observations(load_bundle(copy).policy, 2), "test")

@@ -5,6 +5,7 @@ from vla_runtime.cli import main
 from vla_runtime.policy.bundle import load_bundle
 from vla_runtime.policy.errors import UnprovenEngineError
 from vla_runtime.policy.policy import load_policy
+from vla_runtime.toolchain.bundle_files import list_file
 from vla_runtime.toolchain.observations import ObservationSet, random_observations, save_observations
 from vla_runtime.toolchain.quantize.calibration import choose
 from vla_runtime.toolchain.tiny_bundle import write_tiny_bundle
@@ -13,7 +14,10 @@ from vla_runtime.toolchain.weights import weight_bytes
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory):
-    return write_tiny_bundle(tmp_path_factory.mktemp("quantize") / "tiny", width=256)
+    made = write_tiny_bundle(tmp_path_factory.mktemp("quantize") / "tiny", width=256, proven=False)
+    answers = random_observations(load_bundle(made).policy, 2)
+    save_observations(made / "reference.safetensors", answers, "test")
+    return list_file(made, "reference.safetensors").path
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +38,8 @@ def test_the_new_bundle_is_sound_smaller_and_says_where_it_comes_from(bundle, ma
     layer = provenance["quantization"]["layers"]["mixed"]
     assert layer["error"] < layer["rtn_error"] and layer["block"] == 128
     assert provenance["quantization"]["count"] == 16
+    answers = "reference.safetensors"
+    assert loaded.hashes()[answers] == source.hashes()[answers] and (made / answers).is_file()
 
 
 def test_it_must_prove_itself_anew(made):

@@ -5,9 +5,13 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the training environment (make setup-export) has torch")
 
-from vla_runtime.toolchain.train_demo.export import example_inputs, export_stages  # noqa: E402
+from vla_runtime.paths import share  # noqa: E402
+from vla_runtime.policy.bundle import load_bundle  # noqa: E402
+from vla_runtime.toolchain.observations import load_observations, random_observations  # noqa: E402
+from vla_runtime.toolchain.train_demo.export import example_inputs, export_stages, write_bundle  # noqa: E402
 from vla_runtime.toolchain.train_demo.model import DemoVla, ModelConfig, smoothing  # noqa: E402
 from vla_runtime.toolchain.train_demo.pool import MAX_DELAY, draw_delays, normalise  # noqa: E402
+from vla_runtime.toolchain.train_demo.reference import write_reference  # noqa: E402
 from vla_runtime.toolchain.train_demo.train import FLOW_STEPS, sample  # noqa: E402
 
 
@@ -94,6 +98,16 @@ def test_pictures_are_normalised_as_the_bundle_says():
     picture = torch.full((1, 2, 4, 4, 3), 255, dtype=torch.uint8)
     assert normalise(picture).shape == (1, 2, 3, 4, 4)
     assert float(normalise(picture).max()) == pytest.approx(2.0)
+
+
+def test_the_models_own_answers_are_kept_among_the_files_of_the_bundle(model, tmp_path):
+    write_bundle(model, np.zeros(6), np.ones(6), tmp_path, share("config", "robots", "so101_sim.yaml"), {"seed": 0})
+    bundle = load_bundle(tmp_path)
+    assert "reference.safetensors" not in bundle.hashes()
+    bundle = write_reference(model, bundle, random_observations(bundle.policy, 3))
+    assert "reference.safetensors" in bundle.hashes() and bundle.policy.provenance == {"seed": 0}
+    known = load_observations(bundle.file("reference.safetensors"), bundle.policy)
+    assert known.actions.shape == (3, 50, 6) and known.tensors["v"].shape == (2, 1, 50, 6)
 
 
 def test_exported_stages_agree_with_torch(model, tmp_path):

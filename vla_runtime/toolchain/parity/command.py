@@ -103,20 +103,24 @@ def _observations(args: argparse.Namespace, bundle: Bundle, reference: Bundle | 
         first = FIRST_SEED + 500_000
         recorded = record_observations(reference or bundle, range(first, first + args.record))
         return choose(recorded, args.count)
-    own = bundle.path / REFERENCE_FILE
-    if own.is_file():
+    if (own := _own_answers(bundle)) is not None:
         return load_observations(own, bundle.policy).first(args.count)
     return random_observations(bundle.policy, args.count)
 
 
 def _checkpoint(args: argparse.Namespace, bundle: Bundle) -> ObservationSet | None:
     """Return the answers of the checkpoint's own code, from --observations or the bundle, where there are any."""
-    for file in (args.observations, bundle.path / REFERENCE_FILE):
-        if file and Path(file).is_file():
+    for file in (args.observations, _own_answers(bundle)):
+        if file is not None:
             known = load_observations(Path(file), bundle.policy)
             if known.tensors or known.actions is not None:
                 return known
     return None
+
+
+def _own_answers(bundle: Bundle) -> Path | None:
+    """Return the bundle's file of answers, if it has one; BundleError when it is there without a hash."""
+    return bundle.file(REFERENCE_FILE) if (bundle.path / REFERENCE_FILE).exists() else None
 
 
 def _episodes(args: argparse.Namespace, bundle: Bundle) -> SimulatedEpisodes | None:

@@ -9,7 +9,6 @@ import yaml
 
 from vla_runtime.errors import UserError
 from vla_runtime.policy.bundle import POLICY_FILE, Bundle, load_bundle, sha256_of
-from vla_runtime.toolchain.observations import REFERENCE_FILE
 from vla_runtime.toolchain.quantize.fusion import inspect_fusion
 from vla_runtime.toolchain.quantize.stage import StageReport
 
@@ -25,18 +24,16 @@ def write_quantised(
 ) -> Bundle:
     """Write a copy of ``source`` with ``model`` as its ``stage``, and return it loaded and checked.
 
-    Parity records are not copied: they belong to other files. Where ``source`` was converted itself, the new bundle
-    still names the first one, which is what parity has to compare with. Raises UserError when ONNX Runtime would not
-    fuse INT4 weights, since the stage would be some hundred times slower than meant.
+    The checkpoint's own answers go along, whatever the stages are stored as; parity records do not, since they belong
+    to other files. Where ``source`` was converted itself, the new bundle still names the first one, which is what
+    parity has to compare with. Raises UserError when ONNX Runtime would not fuse INT4 weights, since the stage would
+    be some hundred times slower than meant.
     """
     out.mkdir(parents=True, exist_ok=True)
     for name in source.policy.files:
         target = out / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source.file(name), target)
-    answers = source.path / REFERENCE_FILE
-    if answers.is_file():  # the checkpoint's own, whatever the stages are stored as
-        shutil.copyfile(answers, out / REFERENCE_FILE)
     file = source.policy.stages[stage].file
     onnx.save(model, str(out / file))
     if precision == "int4":

@@ -94,7 +94,6 @@ def _train(args: argparse.Namespace) -> Path:
 def _finish(args: argparse.Namespace, checkpoint: Path) -> int:
     from vla_runtime.policy.bundle import load_bundle
     from vla_runtime.sim.task import EVALUATION_SEED
-    from vla_runtime.toolchain.observations import REFERENCE_FILE
     from vla_runtime.toolchain.quantize.calibration import choose
     from vla_runtime.toolchain.recorded import record_observations
     from vla_runtime.toolchain.train_demo.evaluate import TorchDriver, evaluate
@@ -113,6 +112,6 @@ def _finish(args: argparse.Namespace, checkpoint: Path) -> int:
     write_bundle(model, mean, std, args.out, args.limits, provenance)
     bundle = load_bundle(args.out)
     asked = choose(record_observations(bundle, range(REFERENCE_SEED, REFERENCE_SEED + 3)), 16)
-    write_reference(model, bundle, asked, args.out / REFERENCE_FILE)
+    write_reference(model, bundle, asked)
     print(f"bundle written to {args.out}")
     return 0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 
 from vla_runtime.policy.bundle import Bundle
 from vla_runtime.sim.scene import CAMERAS
-from vla_runtime.toolchain.observations import ObservationSet, save_observations
+from vla_runtime.toolchain.bundle_files import list_file
+from vla_runtime.toolchain.observations import REFERENCE_FILE, ObservationSet, save_observations
 from vla_runtime.toolchain.train_demo.export import ActionStage, BackboneStage, VisionStage
 from vla_runtime.toolchain.train_demo.model import DemoVla
 from vla_runtime.toolchain.train_demo.pool import normalise
@@ -53,6 +52,8 @@ def answer(model: DemoVla, bundle: Bundle, asked: ObservationSet) -> Observation
     return ObservationSet(asked.observations, asked.source, asked.seeds, np.stack(actions), tensors)
 
 
-def write_reference(model: DemoVla, bundle: Bundle, asked: ObservationSet, path: Path) -> None:
-    """Write the answers to ``path``."""
-    save_observations(path, answer(model, bundle, asked), f"vla train-demo, PyTorch {torch.__version__}")
+def write_reference(model: DemoVla, bundle: Bundle, asked: ObservationSet) -> Bundle:
+    """Write the answers into the bundle, listed with its other files; return the bundle that has them."""
+    made_by = f"vla train-demo, PyTorch {torch.__version__}"
+    save_observations(bundle.path / REFERENCE_FILE, answer(model, bundle, asked), made_by)
+    return list_file(bundle.path, REFERENCE_FILE)
