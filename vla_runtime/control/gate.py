@@ -37,6 +37,7 @@ class Gate:
     def __init__(self, limits: Limits, settings: WatchdogSettings) -> None:
         self.limits = limits
         self.settings = settings
+        self._turns = np.where(limits.discrete, 3.0, 1.0)
 
     def form(self, now: float, trajectory: Trajectory, max_age_s: float) -> GateRefusal | None:
         """Check all that does not depend on where the arm is: freshness, names, shape, numbers, times, the end."""
@@ -76,16 +77,14 @@ class Gate:
         q, v, times = trajectory.positions, trajectory.velocities, trajectory.times
         h = (times[1:] - times[:-1])[:, None]
         v0, v1 = v[:-1], v[1:]
-        slope = (q[1:] - q[:-1]) / h
-        at_start = (6.0 * slope - 4.0 * v0 - 2.0 * v1) / h
-        at_end = (2.0 * v0 + 4.0 * v1 - 6.0 * slope) / h
-        worst = np.maximum(np.abs(at_start), np.abs(at_end)).max(axis=0)
+        middle = (q[1:] - q[:-1]) * (3.0 / h) - v0 - v1  # the velocity's Bezier points: v0, middle, v1
+        rise = 2.0 / h
+        at_start, at_end = (middle - v0) * rise, (v1 - middle) * rise
+        worst = np.abs(np.concatenate((at_start, at_end))).max(axis=0)
         over = worst > limits.acceleration * slack
         refusal = self._over("acceleration", worst, limits.acceleration, "rad/s^2") if over.any() else None
 
-        middle = 3.0 * slope - v0 - v1  # the derivative's middle Bezier point
-        largest = np.maximum(np.abs(v).max(axis=0), np.abs(middle).max(axis=0))
-        fast = largest > limits.velocity * slack
+        fast = np.abs(np.concatenate((v, middle))).max(axis=0) > limits.velocity * slack
         if fast.any():
             largest = _largest_speed(v0, v1, at_start, at_end, h)
             fast = largest > limits.velocity * slack
@@ -93,14 +92,13 @@ class Gate:
                 over |= fast
                 refusal = refusal or self._over("velocity", largest, limits.velocity, "rad/s")
 
-        margin = self.settings.position_tolerance_rad
-        lower = np.minimum(limits.lower - margin, q[0] - 1e-9)
-        upper = np.maximum(limits.upper + margin, q[0] + 1e-9)
         reach = h / 3.0
-        first, second = q[:-1] + v0 * reach, q[1:] - v1 * reach
-        low = np.minimum(q.min(axis=0), np.minimum(first, second).min(axis=0))
-        high = np.maximum(q.max(axis=0), np.maximum(first, second).max(axis=0))
-        if (low < lower).any() or (high > upper).any():
+        hull = np.concatenate((q, q[:-1] + v0 * reach, q[1:] - v1 * reach))
+        low, high = hull.min(axis=0), hull.max(axis=0)
+        if (low < limits.lower).any() or (high > limits.upper).any():
+            margin = self.settings.position_tolerance_rad
+            lower = np.minimum(limits.lower - margin, q[0] - 1e-9)
+            upper = np.maximum(limits.upper + margin, q[0] + 1e-9)
             low, high = _range(trajectory, at_start, at_end)
             below, above = low < lower, high > upper
             if below.any():
@@ -126,9 +124,9 @@ class Gate:
         apart = max(t - trajectory.start, lag)
         q0, v0 = _at(last, t)
         q1, v1 = _at(trajectory, t)
-        turns = np.where(self.limits.discrete, 3.0, 1.0)
-        step_limit = turns * self.limits.velocity * lag + self.limits.acceleration * apart**2 + tolerance_rad
-        speed_limit = turns * 2.0 * self.limits.acceleration * apart + 10.0 * tolerance_rad
+        acceleration = self.limits.acceleration
+        step_limit = self._turns * self.limits.velocity * lag + acceleration * apart**2 + tolerance_rad
+        speed_limit = self._turns * acceleration * (2.0 * apart) + 10.0 * tolerance_rad
         step, change = np.abs(q1 - q0), np.abs(v1 - v0)
         if (step > step_limit).any():
             joint = int(np.argmax(step - step_limit))
