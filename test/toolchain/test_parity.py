@@ -13,6 +13,7 @@ from vla_runtime.paths import share
 from vla_runtime.policy.bundle import load_bundle, sha256_of
 from vla_runtime.policy.errors import BundleError, UnprovenEngineError
 from vla_runtime.policy.policy import load_policy
+from vla_runtime.policy.proof import require_proof
 from vla_runtime.toolchain.bundle_files import list_file
 from vla_runtime.toolchain.observations import (
     ObservationSet,
@@ -146,12 +147,19 @@ def test_a_perturbed_stage_shows_against_the_checkpoints_own_stages(original, co
 
 def test_the_demo_says_what_pytorch_said():
     bundle = load_bundle(share("bundles", "demo-fp32"))
-    assert "reference.safetensors" in bundle.hashes()
     known = load_observations(bundle.path / "reference.safetensors", bundle.policy)
     assert set(known.tensors) >= {"images", "context_keys", "v"} and len(known) == 16
     policy = load_policy(bundle)
     for observation, seed, answer in zip(known.observations[:2], known.seeds, known.actions):
         assert policy.infer(observation, seed=int(seed)).actions == pytest.approx(answer, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["demo", "demo-fp32"])
+def test_the_demos_record_covers_its_files_and_was_held_to_pytorch(name):
+    bundle = load_bundle(share("bundles", name))
+    assert set(bundle.hashes()) >= {"vision.onnx", "backbone.onnx", "action.onnx", "reference.safetensors"}
+    levels = require_proof(bundle, "onnxruntime").content["levels"]
+    assert levels["checkpoint"]["verdict"] == levels["checkpoint_stages"]["verdict"] == "pass"
 
 
 def test_stages_of_a_checkpoint_need_their_inputs(original):
