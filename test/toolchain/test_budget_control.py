@@ -1,27 +1,35 @@
 """Control arithmetic: delay, the safe range of K, idle time, age, and deadlines, also against a simulated timeline."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from vla_runtime.control.schedule import KRange, k_range
 from vla_runtime.toolchain.budget import control_budget, delay_ticks, horizon_ticks
 
 
 @pytest.mark.parametrize(
-    "latency, ticks", [(32, 2), (97, 5), (124, 7), (194, 10), (413, 21), (491, 25), (20, 1), (0, 0)]
+    "latency, ticks", [(32, 2), (97, 5), (124, 7), (194, 10), (413, 21), (491, 25), (20, 1), (0, 1)]
 )
 def test_delay_at_50_hz(latency, ticks):
     assert delay_ticks(latency, 50) == ticks
 
 
-@pytest.mark.parametrize("horizon, step_s, ticks", [(50, 0.02, 50), (50, 1 / 30, 83), (16, 0.05, 40), (1, 0.2, 10)])
+@pytest.mark.parametrize("horizon, step_s, ticks", [(50, 0.02, 49), (50, 1 / 30, 81), (16, 0.05, 37), (1, 0.2, 0)])
 def test_horizon_in_ticks(horizon, step_s, ticks):
     assert horizon_ticks(horizon, step_s, 50) == ticks
 
 
+@given(st.floats(0, 2000), st.integers(1, 120), st.floats(0.005, 0.2), st.floats(10, 200))
+def test_the_safe_range_is_the_one_that_the_executor_keeps(latency_ms, horizon, step_s, control_hz):
+    assume(horizon * step_s * control_hz > 1)
+    result = control_budget(latency_ms, horizon=horizon, step_s=step_s, control_hz=control_hz)
+    assert KRange(result.k_min, result.k_max) == k_range(latency_ms / 1e3, horizon, step_s, 1 / control_hz)
+
+
 def test_a_latency_that_fits():
     result = control_budget(97, horizon=50, step_s=0.02)
-    assert (result.delay_ticks, result.k_min, result.k_max, result.k) == (5, 5, 45, 5)
+    assert (result.delay_ticks, result.k_min, result.k_max, result.k) == (5, 5, 44, 5)
     assert result.safe and result.holds_on_slow and result.idle_ms == 0
     assert result.oldest_ms == pytest.approx(200)
     assert result.plans_per_s == pytest.approx(10)
@@ -31,7 +39,7 @@ def test_a_latency_that_fits():
 def test_a_chunk_too_short_to_bridge_the_delay_twice():
     result = control_budget(491, horizon=40, step_s=0.02)
     assert result.k_min > result.k_max and not result.safe
-    assert result.idle_ms == pytest.approx((25 + 25 - 40) * 20)
+    assert result.idle_ms == pytest.approx((25 + 25 - 39) * 20)
     assert "no K is safe" in result.verdict
 
 
@@ -42,7 +50,7 @@ def test_a_plan_that_is_over_before_it_arrives_moves_nothing():
 
 
 def test_k_outside_its_range_is_named_with_the_range():
-    assert "K = 48 is outside 5 to 45" in control_budget(97, horizon=50, step_s=0.02, k=48).verdict
+    assert "K = 48 is outside 5 to 44" in control_budget(97, horizon=50, step_s=0.02, k=48).verdict
     below = control_budget(97, horizon=50, step_s=0.02, k=2)
     assert not below.safe
     assert below.plans_per_s == pytest.approx(10), "one request in flight: the next one waits for the answer"
@@ -66,7 +74,7 @@ def test_the_slow_branch_decides_not_the_mean():
 
 def test_without_a_deadline_the_end_of_the_running_plan_is_one():
     result = control_budget(97, horizon=50, step_s=0.02, k=30)
-    assert result.deadline_ms == pytest.approx((50 - 30) * 20)
+    assert result.deadline_ms == pytest.approx((49 - 30) * 20)
     assert not control_budget(500, horizon=50, step_s=0.02, k=26).holds_on_slow
 
 
@@ -103,7 +111,7 @@ def test_the_arithmetic_agrees_with_a_timeline(delay, horizon, k):
         if tick < delay + cycle:
             continue  # the first cycle has no plan before it
         age = tick - plan
-        if age >= horizon:
+        if age + 1 >= horizon:  # no waypoint left to go to in this tick
             idle += 1
         else:
             oldest = max(oldest, age + 1)

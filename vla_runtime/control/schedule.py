@@ -46,9 +46,18 @@ class KRange:
 
 def k_range(delay_s: float, horizon: int, dt: float, period_s: float) -> KRange:
     """Return the safe K for an inference delay (s), a horizon of steps of ``dt`` s, and a control period (s)."""
-    delay_ticks = max(1, math.ceil(delay_s / period_s - 1e-9))
-    horizon_ticks = math.floor((horizon - 1) * dt / period_s + 1e-9)
-    return KRange(delay_ticks, horizon_ticks - delay_ticks)
+    low = delay_ticks(delay_s, period_s)
+    return KRange(low, horizon_ticks(horizon, dt, period_s) - low)
+
+
+def delay_ticks(delay_s: float, period_s: float) -> int:
+    """Return d: control ticks until an answer is in command, at least one."""
+    return max(1, math.ceil(delay_s / period_s - 1e-9))
+
+
+def horizon_ticks(horizon: int, dt: float, period_s: float) -> int:
+    """Return H: whole control ticks from the first to the last of ``horizon`` waypoints, ``dt`` s apart."""
+    return math.floor((horizon - 1) * dt / period_s + 1e-9)
 
 
 class DelayEstimate:

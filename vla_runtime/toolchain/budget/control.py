@@ -3,32 +3,37 @@
 The rules are those of docs/architecture.md: one request in flight; K control ticks from request to request; a plan of
 H ticks belongs to the instant of its observation, and what has elapsed is dropped. Asynchronously, the answer to a
 request is in command from tick d on (d: delay of the slow branch), and must last until the next answer comes:
-d <= K <= H - d.
+d <= K <= H - d. Delay, horizon and range are computed by the functions that the executor uses.
 """
 
 from dataclasses import dataclass
-from math import ceil, floor
 
+from vla_runtime.control import schedule
+from vla_runtime.control.schedule import KRange
 from vla_runtime.toolchain.budget.errors import require
 
 
 def delay_ticks(latency_ms: float, control_hz: float) -> int:
-    """Return how many control ticks pass until an answer is there: 97 ms at 50 Hz are 5.
+    """Return how many control ticks pass until an answer is in command: 97 ms at 50 Hz are 5. At least one.
 
     Raises:
         ValueError: a negative latency or a rate that is not positive; the text quotes it.
     """
     require(0 <= latency_ms < float("inf"), f"the latency must be a finite time of at least 0 ms, not {latency_ms!r}")
     require(0 < control_hz < float("inf"), f"the control rate must be above 0 Hz, not {control_hz!r}")
-    return ceil(latency_ms * control_hz / 1e3 - 1e-9)
+    return schedule.delay_ticks(latency_ms / 1e3, 1 / control_hz)
 
 
 def horizon_ticks(horizon: int, step_s: float, control_hz: float) -> int:
-    """Return how many whole control ticks a chunk of ``horizon`` actions, ``step_s`` seconds apart, lasts."""
+    """Return how many whole control ticks the first and the last of ``horizon`` actions lie apart.
+
+    ``step_s``: seconds between two actions. The last one is a place to be at, not a motion of its own: 50 actions of
+    20 ms are 49 ticks at 50 Hz.
+    """
     require(horizon >= 1, f"the horizon must be at least 1 action, not {horizon!r}")
     require(step_s > 0, f"the time between two actions must be above 0 s, not {step_s!r}")
     require(control_hz > 0, f"the control rate must be above 0 Hz, not {control_hz!r}")
-    return floor(horizon * step_s * control_hz + 1e-9)
+    return schedule.horizon_ticks(horizon, step_s, 1 / control_hz)
 
 
 @dataclass(frozen=True)
@@ -37,7 +42,9 @@ class ControlBudget:
 
     Attributes:
         mean_ms, slow_ms: latency on average and of the slow branch (with reasoning, with all steps).
-        delay_ticks, mean_delay_ticks: the same in ticks; the first one is d.
+        horizon_ticks: H. Asynchronously from a chunk's first action to its last; in stop and go the arm goes to the
+            first action, too, so H is one action longer.
+        delay_ticks, mean_delay_ticks: the latencies in ticks; the first one is d.
         k_min, k_max: the safe range of K, empty (k_min > k_max) if the chunk is too short for the latency. Stop and go:
             1 to H, nothing can run dry while the arm waits.
         k: the K that the rest is computed for.
@@ -121,10 +128,13 @@ def control_budget(
         slow_ms >= mean_ms - 1e-9, f"the slow branch ({slow_ms!r} ms) cannot be faster than the mean ({mean_ms!r} ms)"
     )
     d, mean_d = delay_ticks(slow_ms, control_hz), delay_ticks(mean_ms, control_hz)
-    ticks = horizon_ticks(horizon, step_s, control_hz)
-    require(ticks >= 1, f"a chunk of {horizon} x {step_s} s is shorter than one tick at {control_hz} Hz")
+    between = horizon_ticks(horizon, step_s, control_hz)
+    whole = horizon_ticks(horizon + 1, step_s, control_hz)
+    require(whole >= 1, f"a chunk of {horizon} x {step_s} s is shorter than one tick at {control_hz} Hz")
+    ticks = between if asynchronous else whole
+    safe = schedule.k_range(slow_ms / 1e3, horizon, step_s, 1 / control_hz) if asynchronous else KRange(1, ticks)
     if k is None:
-        k = max(d, 1) if asynchronous else ticks
+        k = d if asynchronous else ticks
     require(k >= 1, f"K must be at least 1 tick, not {k!r}")
     require(deadline_ms is None or deadline_ms > 0, f"the deadline must be above 0 ms, not {deadline_ms!r}")
     tick_ms = 1e3 / control_hz
@@ -148,8 +158,8 @@ def control_budget(
         slow_ms=slow_ms,
         delay_ticks=d,
         mean_delay_ticks=mean_d,
-        k_min=max(d, 1) if asynchronous else 1,
-        k_max=ticks - d if asynchronous else ticks,
+        k_min=safe.low,
+        k_max=safe.high,
         k=k,
         asynchronous=asynchronous,
         idle_ms=idle * tick_ms,

@@ -1,11 +1,11 @@
 """Checks of the policy on this machine: bundle, engine, parity record, latency against the horizon."""
 
-import math
 import time
 from pathlib import Path
 
 import numpy as np
 
+from vla_runtime.control.schedule import k_range
 from vla_runtime.toolchain.selftest.result import FAIL, OK, WARN, Result
 
 PERIOD_S = 0.02
@@ -60,11 +60,11 @@ def _latency(loaded) -> Result:
         loaded.infer(observation, seed=seed)
         times_ms.append((time.perf_counter() - begin) * 1e3)
     p50, p99 = np.percentile(times_ms, [50, 99])
-    delay = math.ceil(p99 * 1e-3 / PERIOD_S)
-    horizon = round(spec.horizon * spec.dt_s / PERIOD_S)
+    safe = k_range(p99 * 1e-3, spec.horizon, spec.dt_s, PERIOD_S)
+    delay, horizon = safe.low, safe.low + safe.high
     found = f"p50 {p50:.1f} ms, p99 {p99:.1f} ms: {delay} control ticks of a horizon of {horizon}"
     figures = {"p50_ms": float(p50), "p99_ms": float(p99), "delay_ticks": delay, "horizon_ticks": horizon}
-    if delay > horizon - delay:
+    if safe.low > safe.high:
         return Result(
             "latency",
             FAIL,
@@ -73,5 +73,5 @@ def _latency(loaded) -> Result:
             figures,
         )
     if delay > horizon // 4:
-        return Result("latency", WARN, f"{found}; safe K: {delay} to {horizon - delay}", "K has little room", figures)
-    return Result("latency", OK, f"{found}; safe K: {delay} to {horizon - delay}", figures=figures)
+        return Result("latency", WARN, f"{found}; safe K: {safe}", "K has little room", figures)
+    return Result("latency", OK, f"{found}; safe K: {safe}", figures=figures)
