@@ -1,6 +1,5 @@
 """What executor and watchdog share: robot limits, the control loop, its figures, joint states at the tick."""
 
-import math
 from collections import deque
 from collections.abc import Callable
 
@@ -28,8 +27,8 @@ TRACE_KEPT = 4000
 """Calls that wait for a recorder: at least twenty seconds."""
 TRACE_AT_ONCE = 120
 """Calls written out at a time, twice what comes in: a backlog must not hold the interpreter for long."""
-TRACE_PIECE = 32_000
-"""Characters of a message of the trace: it must fit into one datagram."""
+TRACE_PIECE = 16_000
+"""Characters of a message of the trace, all of them: see :func:`vla_runtime.nodes.trace.pieces`."""
 _SAME_ERROR = 50
 """An exception of the tick is logged the first time and then once per this many."""
 
@@ -122,10 +121,8 @@ class ControlNode(ManagedNode):
         self._traced.begin(**start)
         return self._traced
 
-    def _send_trace(self, most: int = TRACE_AT_ONCE, piece: float = TRACE_PIECE) -> None:
-        """Write out ``most`` of what was noted, one call a line, in messages of ``piece`` characters.
-
-        A message a call would cost six times as much.
+    def _send_trace(self, all_at_once: bool = False) -> None:
+        """Write out what was noted, one call a line: a message a call would cost six times as much.
 
         While nobody listens it costs next to nothing: notes wait for a recorder that comes a little late, and when none
         comes, nothing is noted any more (a trace without its beginning is of no use).
@@ -137,8 +134,10 @@ class ControlNode(ManagedNode):
                 self._traced.tracing = False
                 self._notes.clear()
             return
-        notes = [self._notes.popleft() for _ in range(min(len(self._notes), most))]
-        for text in pieces((note.text() for note in notes), piece):
+        count = len(self._notes) if all_at_once else min(len(self._notes), TRACE_AT_ONCE)
+        lines = (self._notes.popleft().text() for _ in range(count))
+        # More pieces than are kept, at once, would be lost.
+        for text in ["\n".join(lines)] if all_at_once else pieces(lines, TRACE_PIECE):
             self._trace.publish(String(data=text))
 
     def read_joints(self) -> JointSample | None:
@@ -206,7 +205,7 @@ class ControlNode(ManagedNode):
             self.destroy_lifecycle_publisher(each)
         self._inputs, self._outputs = [], []
         if self._trace is not None:
-            self._send_trace(len(self._notes), math.inf)  # all at once: more pieces than are kept would be lost
+            self._send_trace(all_at_once=True)
             self.destroy_publisher(self._trace)
             self._trace = self._traced = None
 

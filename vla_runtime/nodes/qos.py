@@ -31,9 +31,12 @@ CAMERA = QoSProfile(depth=1, history=HistoryPolicy.KEEP_LAST, reliability=Reliab
 """Heard from every publisher; an old frame is worth nothing."""
 
 TRACE = QoSProfile(
-    depth=100,
+    depth=200,
     history=HistoryPolicy.KEEP_LAST,
     reliability=ReliabilityPolicy.RELIABLE,
     durability=DurabilityPolicy.TRANSIENT_LOCAL,
 )
-"""Each one counts, the first most of all: a recorder that comes within twenty seconds of the start has them all."""
+"""Each one counts, the first most of all: a recorder that comes within twenty seconds of the start has them all.
+
+Of the pieces of 16 kB in which the control nodes send, these are 20 s of an arm that moves, 3 MB.
+"""

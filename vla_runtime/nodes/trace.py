@@ -102,22 +102,23 @@ def dumps(value: Any) -> str:
     return _ENCODER.encode(value)
 
 
-def pieces(lines: Iterable[str], size: float) -> Iterator[str]:
-    """Join lines to texts of at most ``size`` characters each; a line that is longer stays whole, alone.
+def pieces(lines: Iterable[str], size: int) -> Iterator[str]:
+    """Join lines to texts of ``size`` characters each, filled up with blanks; a longer line stays whole, alone.
 
-    DDS keeps the last messages, each in a buffer as large as the largest message that it ever held: of messages between
-    10 and 160 KB it would take half an hour to hold all that it will, of pieces that are mostly full, seconds.
+    DDS keeps the last messages, each in a buffer that grows to the largest message it ever held. Of messages between 10
+    and 160 KB it takes half an hour until every buffer is as large as it will be. Of pieces that blanks make equal (at
+    the end of a line JSON does not mind them), DDS has all its memory once the buffers have gone round.
     """
     piece: list[str] = []
     length = 0
     for line in lines:
         if piece and length + len(line) > size:
-            yield "\n".join(piece)
+            yield "\n".join(piece).ljust(size)
             piece, length = [], 0
         piece.append(line)
         length += len(line) + 1
     if piece:
-        yield "\n".join(piece)
+        yield "\n".join(piece).ljust(size)
 
 
 def digest(result: Any) -> str:

@@ -153,7 +153,7 @@ def _profile_that_matches(publishers: list):
     reliable = all(profile.reliability == ReliabilityPolicy.RELIABLE for profile in offered)
     latched = all(profile.durability == DurabilityPolicy.TRANSIENT_LOCAL for profile in offered)
     return QoSProfile(
-        depth=100,
+        depth=200,  # all that is kept of a trace for those who come late
         reliability=ReliabilityPolicy.RELIABLE if reliable else ReliabilityPolicy.BEST_EFFORT,
         durability=DurabilityPolicy.TRANSIENT_LOCAL if latched else DurabilityPolicy.VOLATILE,
     )
