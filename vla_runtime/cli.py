@@ -2,11 +2,13 @@
 
 import argparse
 import importlib
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from vla_runtime.errors import UsageError, UserError
+from vla_runtime.nodes.transport import choose_no_type_lookup
 
 # word: (module with add_arguments(parser) and run(args) -> int, one line for `vla --help`)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -41,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         _top_parser(arguments).parse_args(arguments)  # prints help, or an error with exit code 2
         return 2
     module_name, summary = COMMANDS[word]
+    choose_no_type_lookup(os.environ)  # for commands that speak ROS
     module = importlib.import_module(module_name)
     parser = argparse.ArgumentParser(prog=f"vla {word}", description=_description(module, summary))
     module.add_arguments(parser)

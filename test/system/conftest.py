@@ -22,6 +22,9 @@ from pathlib import Path
 
 import pytest
 
+from vla_runtime.nodes.transport import NO_TYPE_LOOKUP, PROFILES
+from vla_runtime.paths import share
+
 ROOT = Path(__file__).resolve().parents[2]
 
 # Linux hands out ephemeral ports from 32768 on; domains above 101 would have their ports there.
@@ -55,6 +58,7 @@ def held_domain():
                 patch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
                 patch.setenv("RCUTILS_COLORIZED_OUTPUT", "0")
                 patch.setenv("OMP_NUM_THREADS", "1")
+                patch.setenv(PROFILES[0], str(share(*NO_TYPE_LOOKUP)))
                 yield domain
         finally:
             os.close(lock)

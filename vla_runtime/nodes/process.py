@@ -19,7 +19,7 @@ from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
 
 from vla_runtime.errors import UserError
-from vla_runtime.nodes.transport import choose_udp
+from vla_runtime.nodes.transport import choose_no_type_lookup, choose_udp
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _SAME_WISH_S = 1.0
@@ -52,6 +52,7 @@ def run(make_node: Callable[[], Runnable], args: list[str] | None = None) -> int
     wake: list[Callable[[], None]] = []
     _catch_signals(stop, wake)
 
+    choose_no_type_lookup(os.environ)
     rclpy.init(args=args, signal_handler_options=SignalHandlerOptions.NO)
     try:
         node = make_node()
