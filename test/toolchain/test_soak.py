@@ -18,6 +18,7 @@ import mmap, os, sys
 file = open("/dev/shm/" + sys.argv[1], "w+b")
 file.truncate(4096)
 keep = mmap.mmap(file.fileno(), 4096)
+files = [open(name) for name in sys.argv[2:]]
 hoard = []
 print("ready", flush=True)
 for line in sys.stdin:
@@ -34,10 +35,11 @@ def segment():
     Path("/dev/shm", name).unlink(missing_ok=True)
 
 
-def child(census, segment, folder):
+def child(census, segment, folder, *opened):
     script = folder / "child.py"
     script.write_text(CHILD)
-    process = subprocess.Popen([sys.executable, str(script), segment], env={**os.environ, **census.mark}, text=True,
+    words = [sys.executable, str(script), segment, *opened]
+    process = subprocess.Popen(words, env={**os.environ, **census.mark}, text=True,
                                stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # fmt: skip
     assert process.stdout.readline() == "ready\n"
     return process
@@ -78,6 +80,20 @@ def test_a_segment_that_was_there_before_is_nobodys_leak(segment, tmp_path):
     census.look(0.0)
     process.communicate()
     assert census.segments_left() == []
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_segment_is_its_whose_lock_is_held(segment, tmp_path, ours):
+    census = Census(uuid.uuid4().hex)
+    lock = Path("/dev/shm", f"{segment}_el")
+    lock.touch()
+    try:
+        process = child(census, segment, tmp_path, *([str(lock)] if ours else []))
+        census.look(0.0)
+        process.communicate()
+        assert bool(census.segments_left()) == ours
+    finally:
+        lock.unlink()
 
 
 def test_a_minute_is_too_short():

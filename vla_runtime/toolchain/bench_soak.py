@@ -23,6 +23,7 @@ from pathlib import Path
 
 from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
+from vla_runtime.toolchain.demo.processes import TETHER, domain_is_busy, free_domain
 from vla_runtime.toolchain.soak_census import Census, Figures
 
 SETTLED_S = 60.0
@@ -56,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def soak(seconds: float, bundle: Path, out: Path) -> dict:
-    """Run everything for ``seconds``; bag and logs go to ``out``.
+    """Run everything for ``seconds``, or until Ctrl-C; bag and logs go to ``out``.
 
     Returns:
         ``minutes``, ``machine``, ``load`` (one-minute averages at the looks: median and largest), ``processes`` (by
@@ -64,10 +65,10 @@ def soak(seconds: float, bundle: Path, out: Path) -> dict:
         (after Ctrl-C; ``processes``: command lines, ``shared_memory`` and ``port_files``: names in /dev/shm) and
         ``ctrl_c_s``, how long that took.
     """
-    from vla_runtime.toolchain.demo.processes import domain_is_busy, free_domain
-
     out.mkdir(parents=True, exist_ok=True)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job has its children ignore Ctrl-C
+    # A shell's background job inherits Ctrl-C ignored, and so would its children. SIGTERM ends in the same order.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     domain = free_domain(domain_is_busy, random.Random())
     census = Census(secrets.token_hex(8))
     environment = {**os.environ, **census.mark, "ROS_DOMAIN_ID": str(domain),
@@ -75,7 +76,7 @@ def soak(seconds: float, bundle: Path, out: Path) -> dict:
     log = out / "demo.log"
     demo = _start(["demo", "--episodes", str(EPISODES), "--bundle", str(bundle), "--domain", str(domain),
                    "--out", str(out / "demo")], environment, log)  # fmt: skip
-    begin, loads, died = time.monotonic(), [], set()
+    loads, died, elapsed = [], set(), 0.0
     started = [demo]
     try:
         if _waited(lambda: "episode 1 of" in log.read_text() or demo.poll() is not None, 120.0) and demo.poll() is None:
@@ -87,23 +88,15 @@ def soak(seconds: float, bundle: Path, out: Path) -> dict:
             time.sleep(max(0.0, LOOK_EVERY_S * len(loads) - (time.monotonic() - begin)))
         if demo.poll() is not None:
             raise UserError(f"the demo ended after {elapsed:.0f} s; its last words:\n{log.read_text()[-2000:]}")
-        died |= census.look(time.monotonic() - begin)
-        pressed = time.monotonic()
-        for process in started:
-            process.send_signal(signal.SIGINT)
-        _waited(lambda: not census.alive(), LEAVE_WITHIN_S)
-        ctrl_c_s = time.monotonic() - pressed
+        died |= census.look(elapsed)
+    except KeyboardInterrupt:
+        if not loads:
+            raise
     finally:
-        segments = census.segments_left()
-        left = {
-            "processes": census.alive(),
-            "shared_memory": [each for each in segments if not each.startswith(_PORT)],
-            "port_files": [each for each in segments if each.startswith(_PORT)],
-        }
-        census.kill()
+        ctrl_c_s, left = _press_ctrl_c(started, census)
     said, processes = log.read_text(), census.growth(SETTLED_S)
     return {
-        "minutes": round(seconds / 60.0, 2),
+        "minutes": round(elapsed / 60.0, 2),
         "date": datetime.now().strftime("%Y-%m-%d"),
         "machine": f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
         "load": {"median": sorted(loads)[len(loads) // 2], "max": max(loads)},
@@ -118,6 +111,26 @@ def soak(seconds: float, bundle: Path, out: Path) -> dict:
     }
 
 
+def _press_ctrl_c(started: list[subprocess.Popen], census: Census) -> tuple[float, dict[str, list[str]]]:
+    """End all that was started as a user would: who is killed leaves shared memory. Returns (s it took, what is left).
+
+    Whoever has not ended after ``LEAVE_WITHIN_S``, or when we are told again to end, is killed.
+    """
+    pressed = time.monotonic()
+    try:
+        for process in started:
+            process.send_signal(signal.SIGINT)
+        _waited(lambda: not census.alive(), LEAVE_WITHIN_S)
+        segments = census.segments_left()
+        return time.monotonic() - pressed, {
+            "processes": census.alive(),
+            "shared_memory": [each for each in segments if not each.startswith(_PORT)],
+            "port_files": [each for each in segments if each.startswith(_PORT)],
+        }
+    finally:
+        census.kill()
+
+
 def grown(processes: Mapping[str, dict]) -> list[str]:
     """Return the names of those that hold over ``MOST_GROWTH_PERCENT`` more at the end than after the first minute."""
     return [name for name, figures in processes.items() if figures["percent"] > MOST_GROWTH_PERCENT]
@@ -126,7 +139,7 @@ def grown(processes: Mapping[str, dict]) -> list[str]:
 def _start(words: list[str], environment: dict, log: Path) -> subprocess.Popen:
     with log.open("wb") as output:
         return subprocess.Popen(
-            [sys.executable, "-u", "-m", "vla_runtime.cli", *words],
+            [sys.executable, "-u", "-m", TETHER, str(os.getpid()), "vla_runtime.cli", *words],
             env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
 

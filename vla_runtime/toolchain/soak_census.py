@@ -33,6 +33,7 @@ class Census:
         self._seen: dict[int, tuple[str, list[tuple[float, Figures]]]] = {}
         self._before = set(_there())
         self._segments: dict[str, set[str]] = {}  # by name: the processes that had it mapped
+        self._locks: set[str] = set()  # names in /dev/shm that one of them had open
 
     def look(self, now: float) -> set[str]:
         """Note what each one holds at ``now`` (s); return the names of those that were there before and are not."""
@@ -41,6 +42,7 @@ class Census:
         for pid in alive:
             with contextlib.suppress(OSError):  # it may end while it is looked at
                 figures, name = _figures(pid), _name(pid)
+                self._locks |= _open(pid)
                 for segment in _segments(pid):
                     self._segments.setdefault(segment, set()).add(name)
                 self._seen.setdefault(pid, (name, []))[1].append((now, figures))
@@ -79,10 +81,13 @@ class Census:
     def segments_left(self) -> list[str]:
         """Names in /dev/shm that one of them had mapped at a look, that are still there and were not before the soak.
 
-        Each with the processes that had it.
+        Each with the processes that had it. Fast DDS maps what others made, too: whoever makes a segment holds its lock
+        (a file named ``_el`` beside it), so one with a lock that none of them held is a stranger's.
         """
-        left = set(_there()) & set(self._segments) - self._before
-        return [f"{name} ({', '.join(sorted(self._segments[name]))})" for name in sorted(left)]
+        there = set(_there())
+        left = there & set(self._segments) - self._before
+        ours = [name for name in left if f"{name}_el" not in there or f"{name}_el" in self._locks]
+        return [f"{name} ({', '.join(sorted(self._segments[name]))})" for name in sorted(ours)]
 
     def kill(self) -> None:
         """End whoever is left."""
@@ -117,6 +122,16 @@ def _figures(pid: int) -> Figures:
 def _segments(pid: int) -> set[str]:
     lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
     return {line.split(_SHARED_MEMORY, 1)[1].removesuffix(" (deleted)") for line in lines if _SHARED_MEMORY in line}
+
+
+def _open(pid: int) -> set[str]:
+    names = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed since
+            target = str(file.readlink())
+            if target.startswith(_SHARED_MEMORY):
+                names.add(target.removeprefix(_SHARED_MEMORY).removesuffix(" (deleted)"))
+    return names
 
 
 def _command_line(pid: int) -> list[str]:
