@@ -63,7 +63,7 @@ class WatchdogNode(ControlNode):
         self._teleop = self.listen(JointTrajectory, "teleop_trajectory", LATEST, raw=True)
         self._requests = self.listen(JointTrajectory, "plan_request", EVENTS, raw=True)
         self._answers = self.listen(JointTrajectory, "action_chunk", EVENTS, raw=True)
-        self._heartbeats = self.listen(Header, "heartbeat", EVENTS)
+        self._heartbeats = self.listen(Header, "heartbeat", EVENTS, raw=True)
         immediate = self.parameters["node"].stamp_mode == "immediate"
         self.output = CommandOutput(self, robot, immediate=immediate)
 
@@ -105,8 +105,8 @@ class WatchdogNode(ControlNode):
         for at, data in self._answers.take():
             stamp, request_id = read_header(data)
             core.saw_answer(at, request_id, self.stamps.to_steady(stamp))
-        for at, message in self._heartbeats.take():
-            core.saw_heartbeat(at, message.frame_id)
+        for at, data in self._heartbeats.take():
+            core.saw_heartbeat(at, read_header(data)[1])
         teleop = self._read(self._teleop)
         if teleop is not None:
             core.offer_teleop(now, teleop)
