@@ -23,6 +23,29 @@ after = sorted(os.sched_getscheduler(int(t)) for t in os.listdir("/proc/self/tas
 print(repr((refusal, tasks, priorities, own, limit, after)))
 """
 
+HEAPS = """
+import sys, threading
+from vla_runtime.nodes.realtime import keep_heap, reserve_heap
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+figures = []
+def work():
+    figures.append(resident())
+    if sys.argv[1] == "reserved":
+        keep_heap()
+        reserve_heap(8 << 20)
+    figures.append(resident())
+    # What waits for a recorder at a busy moment, and is written out afterwards.
+    arrays = [bytearray(3000) for _ in range(2000)]
+    figures.append(resident())
+    del arrays
+    figures.append(resident())
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+print(repr(figures))
+"""
+
 
 def run(*prefix):
     result = subprocess.run([*prefix, sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True)
@@ -51,3 +74,17 @@ def test_a_refusal_names_the_limit_and_what_to_set():
 
 def test_it_can_be_switched_off():
     assert "realtime_priority is 0" in request_realtime(0)
+
+
+def test_a_heap_that_was_reserved_neither_grows_nor_shrinks():
+    def heaps(how):
+        result = subprocess.run([sys.executable, "-c", HEAPS, how], capture_output=True, text=True, check=True)
+        return [value / 2**20 for value in ast.literal_eval(result.stdout)]
+
+    before, begin, full, _ = heaps("plain")
+    assert begin - before < 1.0
+    assert full - begin > 5.0
+    before, begin, full, empty = heaps("reserved")
+    assert begin - before > 7.0
+    assert abs(full - begin) < 1.0
+    assert abs(empty - begin) < 1.0

@@ -17,7 +17,7 @@ from vla_runtime.nodes.lifecycle import ManagedNode
 from vla_runtime.nodes.loop import ControlLoop
 from vla_runtime.nodes.parameters import NodeParameters
 from vla_runtime.nodes.qos import JOINT_STATES, TRACE
-from vla_runtime.nodes.realtime import lock_memory, prepare_interpreter, release_realtime
+from vla_runtime.nodes.realtime import keep_heap, lock_memory, prepare_interpreter, release_realtime, reserve_heap
 from vla_runtime.nodes.robot_file import Robot, load_robot
 from vla_runtime.nodes.tables import CONTROL_NODE
 from vla_runtime.nodes.trace import Note, Traced, pieces
@@ -171,6 +171,8 @@ class ControlNode(ManagedNode):
             if self.lock_refusal:
                 self.get_logger().warning(self.lock_refusal)
         prepare_interpreter()
+        keep_heap()
+        reserve_heap()
         for each in self._inputs:
             each.take()  # what came before does not count
         self.sample = None

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from vla_runtime.nodes.realtime import request_realtime
+from vla_runtime.nodes.realtime import request_realtime, reserve_heap
 
 WINDOW = 3000
 """Ticks over which the figures are taken: one minute at 50 Hz."""
@@ -126,6 +126,7 @@ class ControlLoop:
             self._thread.join()
 
     def _run(self) -> None:
+        reserve_heap()
         self.realtime_refusal = request_realtime(self._priority)
         self._ready.set()
         statistics = self.statistics

@@ -18,7 +18,13 @@ COLLECT_AFTER = (20_000, 20, 50)
 
 RUNAWAY_S = 3.0
 
+HEAP_RESERVE = 2 << 20
+"""Bytes that a control process has at hand in each heap that matters: calls that wait for the recorder, at a busy
+moment, are a megabyte more than usual."""
+
 _MCL_CURRENT, _MCL_FUTURE, _MCL_ONFAULT = 1, 2, 4
+_M_TRIM_THRESHOLD, _NEVER = -1, 2**31 - 1
+_BLOCK = 64 << 10  # malloc takes larger ones from the system, each by itself
 
 
 def prepare_interpreter() -> None:
@@ -104,3 +110,33 @@ def lock_memory() -> str:
         f"memory is not locked ({reason}; RLIMIT_MEMLOCK is {limit} bytes): allow it with 'memlock unlimited' in "
         "/etc/security/limits.d/, or with 'docker run --ulimit memlock=-1'"
     )
+
+
+def keep_heap() -> None:
+    """Have malloc keep what is freed, for good: a control loop wants no memory back from the system, page by page.
+
+    And memory that comes and goes with every busy moment looks like a leak to whoever compares two instants. glibc
+    only; elsewhere nothing happens.
+    """
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_TRIM_THRESHOLD, _NEVER)
+
+
+def reserve_heap(size: int = HEAP_RESERVE) -> None:
+    """Give the heap of the calling thread ``size`` free bytes, touched (glibc has a heap for every few threads).
+
+    They stay only after :func:`keep_heap`.
+    """
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = (
+        ctypes.c_void_p,
+        [ctypes.c_size_t],
+        [ctypes.c_void_p],
+    )
+    blocks = [libc.malloc(_BLOCK) for _ in range(size // _BLOCK)]
+    for block in blocks:
+        if block:
+            ctypes.memset(block, 0, _BLOCK)
+    for block in blocks:
+        libc.free(block)
