@@ -125,5 +125,6 @@ def test_what_has_grown_is_named(monkeypatch, capsys):
     assert max(map(len, text.splitlines())) <= 80
 
 
-def test_two_percent_is_the_most():
-    assert bench_soak.grown({"a": {"percent": 2.0}, "b": {"percent": 2.01}, "c": {"percent": -5.0}}) == ["b"]
+def test_two_percent_is_the_most_for_a_node():
+    percents = {"a_node": 2.0, "b_node": 2.01, "c_node": -5.0, "record": 9.0}
+    assert bench_soak.grown({name: {"percent": percent} for name, percent in percents.items()}) == ["b_node"]
