@@ -26,6 +26,10 @@ from vla_runtime.control.schedule import DelayEstimate, KRange, Schedule, k_rang
 from vla_runtime.control.trajectory import MIN_SPACING_S, JointSample, Trajectory
 from vla_runtime.control.triggers import Triggers
 
+GRID_PHASE = 0.8
+"""Where the points of the control grid lie after the first tick, as a share of the period. A tick may come 12 ms late
+and its next point is still far enough ahead to be sent; and the watchdog, which speaks in between (``WATCHDOG_PHASE``),
+has not passed the point at which a new plan takes over: what it commands goes on without a seam."""
 _MOST_CAUSES = 32
 """Texts that come from outside are counted one by one only up to this many: memory stays bounded."""
 
@@ -196,7 +200,7 @@ class Executor:
     def _grid_at(self, now: float) -> Grid:
         """The grid; ticks fall between its points, so that jitter never makes one too close to be sent."""
         if self._grid is None:
-            self._grid = Grid(now + 0.5 * self.settings.period_s, self.settings.period_s)
+            self._grid = Grid(now + GRID_PHASE * self.settings.period_s, self.settings.period_s)
         return self._grid
 
     def _where(

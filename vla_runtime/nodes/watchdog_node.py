@@ -14,7 +14,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from vla_runtime.control.fallback import installed_planners
 from vla_runtime.control.trajectory import Trajectory
-from vla_runtime.control.watchdog import Watchdog
+from vla_runtime.control.watchdog import WATCHDOG_PHASE, Watchdog
 from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
 from vla_runtime.control.watchdog_states import Command
 from vla_runtime.errors import UserError
@@ -37,7 +37,7 @@ ACK_TIMEOUT = Duration(seconds=0.3)
 class WatchdogNode(ControlNode):
     """Topics and services round a ``Watchdog``."""
 
-    phase = 0.7  # the points of what is planned lie at 0.5: clear of them by MIN_SPACING_S, none is too near to be sent
+    phase = WATCHDOG_PHASE
     lead = 0.2
 
     def __init__(self) -> None:

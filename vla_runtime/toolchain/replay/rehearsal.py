@@ -19,7 +19,7 @@ from vla_runtime.control.latency import Miss
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.request import PlanRequest
 from vla_runtime.control.trajectory import JointSample, Trajectory
-from vla_runtime.control.watchdog import Watchdog
+from vla_runtime.control.watchdog import WATCHDOG_PHASE, Watchdog
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 from vla_runtime.control.watchdog_states import Command, Transition
 from vla_runtime.toolchain.replay.answers import Answers
@@ -116,8 +116,7 @@ def rehearse(
             answer = answers.ask(now, tick.request)
             if answer is not None:
                 pending.append(answer)
-        # The watchdog ticks half a period after the executor, as the nodes do.
-        later = now + 0.5 * period
+        later = now + WATCHDOG_PHASE * period
         while beat <= later:
             watchdog.saw_heartbeat(beat, "ready")
             beat += HEARTBEAT_S

@@ -1,0 +1,69 @@
+"""What reaches the controller: executor and watchdog together, each at its own phase, as the nodes run them."""
+
+import numpy as np
+import pytest
+
+from vla_runtime.control.watchdog import WATCHDOG_PHASE, Watchdog
+from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
+from vla_runtime.control.watchdog_states import State
+
+PERIOD = 0.02
+
+
+def commanded(stream, seconds: float) -> tuple[np.ndarray, Watchdog]:
+    """Run a stream through a watchdog: (positions (k, n) ten times a period, as a controller draws them; watchdog)."""
+    watchdog = Watchdog(WATCHDOG_TABLE.load({}), stream.limits)
+    watchdog.activate(stream.now)
+    answer = stream.answer
+
+    def heard(request_id: str, t0: float):
+        watchdog.saw_answer(stream.now, request_id, t0)
+        return answer(request_id, t0)
+
+    stream.answer = heard
+    commands = []
+    for _ in range(round(seconds / PERIOD)):
+        tick = stream.tick()
+        if tick.request is not None:
+            watchdog.saw_request(stream.now, tick.request.request_id)
+        watchdog.saw_heartbeat(stream.now, "ready")
+        command = watchdog.tick(stream.now + WATCHDOG_PHASE * PERIOD, stream.joints(), tick.planned)
+        if command.trajectory is not None:
+            commands.append(command.trajectory)
+    rows = [
+        one.sample(t)[0]
+        for one, following in zip(commands, commands[1:])
+        for t in np.linspace(one.start, following.start, 10, endpoint=False)
+    ]
+    return np.array(rows), watchdog
+
+
+@pytest.mark.parametrize("blend", ["crossfade", "rtc", "ensemble"])
+@pytest.mark.parametrize("uneven", [False, True])
+@pytest.mark.parametrize("slope", [0.05, 0.2, 1.0])
+def test_an_offset_at_every_change_leaves_no_saw_tooth_at_the_controller(stream, make_limits, blend, uneven, slope):
+    """Plans 0.05 rad apart that rise (the second joint falls): what is commanded rises, to the last bit."""
+
+    def rising(times, n):
+        wave = 0.9 * slope * np.cos(times) if uneven else 0.0
+        rise = slope * (times - 50.0) - wave + 0.05 * (-1) ** n
+        return np.column_stack((rise, -rise))
+
+    s = stream(rising, blend=blend, horizon=60, limits=make_limits(lower=-30.0, upper=30.0))
+    rows, watchdog = commanded(s, 4.0)
+    assert s.executor.snapshot()["accepted"] >= 15
+    assert watchdog.state is State.NOMINAL and not watchdog.refused
+    steps = np.diff(rows[60:], axis=0) * (1.0, -1.0)
+    assert steps.min() >= -1e-12
+
+
+def test_the_watchdog_commands_what_was_planned_while_plans_change(stream):
+    """No seam of its own: at the instant of each command it is where the executor's newest words lead."""
+    s = stream(lambda t, n: np.column_stack((np.sin(t), np.cos(t))) + 0.02 * (-1) ** n, horizon=60)
+    rows, _ = commanded(s, 4.0)
+    said = [planned for planned in s.said if planned is not None]
+    apart = [
+        np.abs(rows[10 * k] - planned.sample(planned.start + WATCHDOG_PHASE * PERIOD)[0]).max()
+        for k, planned in enumerate(said[: len(rows) // 10])
+    ]
+    assert max(apart) < 1e-9
