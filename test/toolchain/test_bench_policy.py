@@ -35,5 +35,5 @@ def test_bytes_are_weights_and_inputs_once_per_step(bundle):
 
 
 def test_bad_counts_are_refused(bundle, capsys):
-    assert main(["bench", "policy", str(bundle), "--rounds", "0"]) == 1
+    assert main(["bench", "policy", str(bundle), "--rounds", "0"]) == 2
     assert "--rounds is 0" in capsys.readouterr().err

@@ -162,30 +162,45 @@ def test_list(capsys):
 @pytest.mark.parametrize(
     "arguments, said",
     [
+        (("--policy", "pi0", "--device", "agx-orin-64", "--precision", "fp8"), "has no FP8"),
+        (("--policy", "pi0", "--device", "thor", "--measured", "/no/file"), "/no/file"),
+        (("--policy", "pi0", "--device", "thor", "--data", "/no/data.yaml"), "/no/data.yaml"),
+        (("--bundle", "/no/bundle"), "bundle '/no/bundle': no policy.yaml in it"),
+        (("--policy", "pi0", "--device", "thor", "--picture", "/no/folder/bars.png"), "/no/folder/bars.png"),
+    ],
+)
+def test_what_files_or_computers_cannot_give_is_told_in_one_line(capsys, arguments, said):
+    code, out, err = run(capsys, *arguments)
+    assert code == 1
+    assert said in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
         (("--policy", "pi9", "--device", "thor"), "policy 'pi9' is not known; choose one of"),
         (("--policy", "pi0", "--device", "toaster"), "device 'toaster' is not known; choose one of"),
-        (("--policy", "pi0", "--device", "agx-orin-64", "--precision", "fp8"), "has no FP8"),
         (("--policy", "pi0", "--device", "thor", "--precision", "fp7"), "precision 'fp7' is not known"),
+        (("--policy", "pi0", "--device", "thor", "--precision", "fp16,lunch=fp8"), "stage 'lunch' is not known"),
         (("--policy", "pi0", "--device", "thor", "--efficiency", "0"), "--efficiency must be above 0, not 0.0"),
         (("--policy", "pi0", "--device", "thor", "--share", "1.5"), "--share must be within [0, 1], not 1.5"),
         (("--policy", "pi0", "--device", "thor", "--steps", "-2"), "steps must be at least 0, not -2"),
         (("--policy", "pi0", "--device", "thor", "--claim", "action"), "--claim 'action' must be STAGE=MS"),
-        (("--policy", "pi0", "--device", "thor", "--measured", "/no/file"), "/no/file"),
+        (("--policy", "pi0", "--device", "thor", "--claim", "lunch=3"), "stage 'lunch' is not known"),
         (("--policy", "pi0", "--device", "thor", "--control-hz", "0"), "not 0.0"),
+        (("--policy", "pi0", "--device", "thor", "--threads", "0"), "--threads is 0"),
         (("--policy", "pi0", "--device", "thor", "--k", "0"), "K must be at least 1 tick, not 0"),
         (("--policy", "pi0", "--device", "thor", "--picture", "bars.gif"), "must end in .png, .svg, .pdf"),
         (("--policy", "pi0", "--device", "thor", "--json", "--markdown"), "choose one"),
-        (("--policy", "pi0", "--device", "thor", "--data", "/no/data.yaml"), "/no/data.yaml"),
         (("--policy", "alpamayo-r1", "--device", "thor"), "published stage profile"),
         (("--policy", "openvla-7b", "--device", "thor", "--steps", "3"), "no action steps"),
-        (("--bundle", "/no/bundle"), "/no/bundle"),
         (("--policy", "pi0", "--device", "thor", "--measured", "now"), "pi0 on thor cannot be run here"),
     ],
 )
-def test_a_mistake_is_told_in_one_line_without_a_traceback(capsys, arguments, said):
+def test_what_cannot_be_meant_is_wrong_usage(capsys, arguments, said):
     code, out, err = run(capsys, *arguments)
-    assert code == 1
-    assert said in err and "Traceback" not in err and len(err.strip().splitlines()) == 1
+    assert code == 2
+    assert err.startswith("usage: vla budget") and said in err.splitlines()[-1]
 
 
 def test_wrong_usage_is_argparses(capsys):
@@ -196,7 +211,7 @@ def test_wrong_usage_is_argparses(capsys):
 def test_numbers_of_a_bundle_are_fixed_by_its_graphs(capsys, tmp_path):
     root = str(write_tiny_bundle(tmp_path / "tiny"))
     code, _, err = run(capsys, "--bundle", root, "--device", "thor", "--precision", "fp16", "--cameras", "3")
-    assert code == 1 and "--cameras cannot be changed" in err
+    assert code == 2 and "--cameras cannot be changed" in err
 
 
 def test_a_budget_from_data_sheets_loads_no_heavy_library():

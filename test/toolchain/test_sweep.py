@@ -98,7 +98,7 @@ def test_a_small_sweep(tmp_path, capsys):
         (["--k", "0,5"], "--k is '0,5'; the smallest allowed is 1"),
         (["--added", "x"], "--added is 'x'; give numbers"),
         (["--blend", "melt"], "--blend names melt; there are cut"),
-        (["--budget", "2"], "--budget 2 between 0 and 1"),
+        (["--budget", "2"], "--budget is 2; it must be between 0 and 1"),
     ],
 )
 def test_wrong_arguments_are_named(arguments, says, capsys):

@@ -1,10 +1,14 @@
 """What can go wrong in an engine. Every text names the stage, the tensor, the value, and what to do."""
 
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError, UserError
 
 
 class EngineError(UserError):
     """Base of everything that an engine raises on purpose."""
+
+
+class UnknownEngineError(EngineError, UsageError):
+    """No engine has this name."""
 
 
 class EngineUnavailableError(EngineError):

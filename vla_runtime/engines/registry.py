@@ -4,7 +4,7 @@ import importlib
 from pathlib import Path
 
 from vla_runtime.engines.base import Engine
-from vla_runtime.engines.errors import EngineError
+from vla_runtime.engines.errors import UnknownEngineError
 from vla_runtime.engines.settings import EngineSettings
 
 # name: (module, class); imported only when asked for, since each brings a heavy package
@@ -18,10 +18,10 @@ AUTO = "onnxruntime"
 
 
 def resolve(name: str) -> str:
-    """Return the engine that ``name`` stands for ('auto': the default here); EngineError when there is none."""
+    """Return the engine that ``name`` stands for ('auto': the default here); UnknownEngineError when there is none."""
     chosen = AUTO if name == "auto" else name
     if chosen not in ENGINES:
-        raise EngineError(f"engine '{name}' is unknown; choose one of {['auto', *ENGINES]}")
+        raise UnknownEngineError(f"engine '{name}' is unknown; choose one of {['auto', *ENGINES]}")
     return chosen
 
 

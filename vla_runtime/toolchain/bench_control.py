@@ -19,6 +19,7 @@ from pathlib import Path
 
 from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
+from vla_runtime.toolchain.options import at_least
 
 PRIORITY = 50
 SETTLE_S, UNRECORDED_S = 2.0, 20.0
@@ -38,7 +39,8 @@ def run(args: argparse.Namespace) -> int:
     """Measure and print a table."""
     from vla_runtime.toolchain.tick_bench import bench_ticks
 
-    if args.seconds < 5:
+    at_least(args, joints=2, horizon=2)
+    if not 5 <= args.seconds < float("inf"):
         raise UsageError(f"--seconds {args.seconds:g} is too short for a 99th percentile; give 5 or more")
     if not (args.bundle / "policy.yaml").is_file():
         raise UserError(f"there is no bundle at '{args.bundle}'; name one with --bundle")

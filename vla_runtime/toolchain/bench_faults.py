@@ -19,12 +19,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from vla_runtime.control.limits import Limits
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
 from vla_runtime.sim.endurance import ALLOWED_GROWTH, Endurance
 from vla_runtime.sim.fault_kinds import KINDS
 from vla_runtime.sim.faults import Campaign
+from vla_runtime.toolchain.options import at_least
 
+MOST_HOURS = 1000
 ALLOWED_MS = 40.0  # two control periods after the deadline
 
 
@@ -46,15 +48,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the campaign, print its tables; return 0 if every promise was kept."""
-    if args.faults < 1 or args.joints < 2 or args.processes < 0 or not 0.0 <= args.endurance <= 1000.0:
-        raise UserError(f"--faults {args.faults} --joints {args.joints} --processes {args.processes} --endurance "
-                        f"{args.endurance:g}: at least 1 fault and 2 joints are needed, no negative number of process "
-                        "faults, and 0 to 1000 hours")  # fmt: skip
+    at_least(args, faults=1, joints=2, processes=0, endurance=0, seed=0)
+    if args.endurance > MOST_HOURS:
+        raise UsageError(f"--endurance is {args.endurance:g}; it must be at most {MOST_HOURS} hours")
     kinds = tuple(args.kinds.split(",")) if args.kinds else tuple(KINDS)
     try:
         campaign = Campaign(arm(args.joints), args.seed, kinds)
     except ValueError as error:
-        raise UserError(f"--kinds: {error}") from error
+        raise UsageError(f"--kinds: {error}") from error
     begun = time.perf_counter()
     _run(campaign, args.faults)
     figures = campaign.report()

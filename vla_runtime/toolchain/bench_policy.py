@@ -11,13 +11,13 @@ from pathlib import Path
 import numpy as np
 
 from vla_runtime.engines.settings import EngineSettings
-from vla_runtime.errors import UserError
 from vla_runtime.paths import share
 from vla_runtime.policy.bundle import Bundle, load_bundle
 from vla_runtime.policy.bundle_model import StageModel
 from vla_runtime.policy.policy import Observation, Policy, load_policy
 from vla_runtime.toolchain.against.peers import PEERS, Ask
 from vla_runtime.toolchain.bandwidth import read_bandwidth
+from vla_runtime.toolchain.options import at_least
 from vla_runtime.toolchain.weights import weight_bytes
 
 
@@ -53,9 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run ``vla bench policy``."""
-    for name in ("threads", "rounds", "warm_up", "peer_rounds"):
-        if getattr(args, name) < 1:
-            raise UserError(f"--{name.replace('_', '-')} is {getattr(args, name)}; it must be at least 1")
+    at_least(args, threads=1, rounds=1, warm_up=1, peer_rounds=1)
     bundle = load_bundle(args.bundle)
     ask = Ask(args.peer, args.threads, args.peer_rounds, bundle, args.engine, args.checkpoint)
     peers = {name: PEERS[name](ask) for name in args.against}

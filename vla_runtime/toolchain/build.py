@@ -11,7 +11,7 @@ from pathlib import Path
 from vla_runtime.engines.plans import PlanKey, default_cache, lookup, store
 from vla_runtime.engines.tensorrt_api import TensorRtApi, load_api
 from vla_runtime.engines.tensorrt_build import BuildOptions, Report, build_plan
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError
 from vla_runtime.policy.bundle import Bundle, load_bundle
 
 ENGINES = ("tensorrt", "tensorrt_rtx")
@@ -28,9 +28,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run ``vla build``."""
+    wanted = _wanted(args)
     bundle = load_bundle(args.bundle)
     api = load_api(args.engine)
-    capabilities = _capabilities(args, api)
+    capabilities = _capabilities(wanted, api)
     cache = Path(args.cache) if args.cache else default_cache()
     from rich.console import Console
     from rich.progress import Progress
@@ -71,19 +72,25 @@ def build_bundle(
     return lines
 
 
-def _capabilities(args: argparse.Namespace, api: TensorRtApi) -> list[int]:
+def _wanted(args: argparse.Namespace) -> list[int]:
+    """Return the capabilities that --sm names; none: those of the device here."""
     if args.sm is None:
-        from vla_runtime.engines.tensorrt_engine import device_sm, gpu_arrays
-
-        return [device_sm(gpu_arrays(api.flavour))]
-    if not api.rtx:
-        raise UserError(
+        return []
+    if args.engine != "tensorrt_rtx":
+        raise UsageError(
             "--sm needs --engine tensorrt_rtx: TensorRT builds for the device that it runs on, and only there"
         )
     try:
-        found = [int(each) for each in args.sm.split(",")]
+        return [int(each) for each in args.sm.split(",")]
     except ValueError:
-        raise UserError(f"--sm is '{args.sm}'; write capabilities without a point, e.g. 86,89") from None
-    for each in found:
+        raise UsageError(f"--sm is '{args.sm}'; write capabilities without a point, e.g. 86,89") from None
+
+
+def _capabilities(wanted: list[int], api: TensorRtApi) -> list[int]:
+    if not wanted:
+        from vla_runtime.engines.tensorrt_engine import device_sm, gpu_arrays
+
+        return [device_sm(gpu_arrays(api.flavour))]
+    for each in wanted:
         api.capability(each)
-    return found
+    return wanted

@@ -14,6 +14,7 @@ from typing import Any
 from vla_runtime.control.executor_settings import EXECUTOR_TABLE
 from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
+from vla_runtime.toolchain.options import at_least
 
 BLENDS = ("cut", "crossfade", "rtc", "ensemble")
 
@@ -58,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
     from vla_runtime.sim.episode import summarise
     from vla_runtime.sim.task import TIME_LIMIT_S
 
-    if args.episodes < 1 or args.seed < 0:
-        raise UsageError(f"--episodes is {args.episodes} and --seed {args.seed}; they must be at least 1 and 0")
+    at_least(args, episodes=1, seed=0, threads=1)
     if not 0.1 <= args.time_limit <= TIME_LIMIT_S:
         raise UsageError(f"--time-limit is {args.time_limit:g}; it must be 0.1 to {TIME_LIMIT_S:g} s")
     settings = loop_settings(args.delay, args.k, args.blend, not args.no_prefix, args.time_limit)

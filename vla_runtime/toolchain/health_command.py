@@ -8,6 +8,8 @@ import argparse
 import time
 from collections.abc import Callable, Mapping
 
+from vla_runtime.toolchain.options import at_least, ros_names
+
 HEALTHY = ("NOMINAL", "COASTING", "HOLD", "TELEOP")
 WAITING = ("WARMUP", "INACTIVE")
 
@@ -31,6 +33,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask, print, and return 0 or 1."""
+    at_least(args, timeout=0)
+    ros_names(args, "namespace", "topic")
     topic = "/".join(part.strip("/") for part in (args.namespace, args.topic) if part)
     heard: list = []
     # The first may be old: DDS keeps and resends the last message for a process whose own threads hang.

@@ -22,7 +22,8 @@ from rosbags.interfaces import Connection, Qos, QosDurability, QosHistory, QosLi
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
 
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError, UserError
+from vla_runtime.toolchain.options import at_least
 
 if TYPE_CHECKING:
     from vla_runtime.nodes.inputs import PolledInput
@@ -189,11 +190,12 @@ def run(args: argparse.Namespace) -> int:
 
     from vla_runtime.nodes.realtime import own_thread_realtime
 
+    at_least(args, image_hz=0, realtime_priority=0)
     for option in (args.topics, args.exclude):
         try:
             re.compile(option)
         except re.error as error:
-            raise UserError(f"'{option}' is not a regular expression: {error}") from error
+            raise UsageError(f"'{option}' is not a regular expression: {error}") from error
     # Before DDS makes its threads: they inherit it, and they are what notes the time of arrival.
     refusal = own_thread_realtime(args.realtime_priority) if args.realtime_priority else ""
     if refusal and not args.quiet:

@@ -15,6 +15,7 @@ from typing import Any
 
 from vla_runtime.errors import UsageError
 from vla_runtime.toolchain.evaluate import BLENDS, add_policy_arguments, load, make, plan
+from vla_runtime.toolchain.options import at_least
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,11 +91,9 @@ def _grid(args: argparse.Namespace) -> list[tuple[str, int, float]]:
     if unknown:
         raise UsageError(f"--blend names {', '.join(unknown)}; there are {', '.join(BLENDS)}")
     ks, added = _numbers("--k", args.k, int, 1), _numbers("--added", args.added, float, 0)
-    if args.episodes < 1 or args.seed < 0 or not args.delay >= 0 or not 0 < args.budget < 1 or not args.time_limit > 0:
-        raise UsageError(
-            f"--episodes {args.episodes} must be at least 1, --seed {args.seed} and --delay {args.delay:g} at least 0, "
-            f"--budget {args.budget:g} between 0 and 1, --time-limit {args.time_limit:g} above 0"
-        )
+    at_least(args, episodes=1, seed=0, delay=0, time_limit=0.1, threads=1)
+    if not 0 < args.budget < 1:
+        raise UsageError(f"--budget is {args.budget:g}; it must be between 0 and 1")
     return list(itertools.product(blends, ks, added))
 
 
@@ -103,7 +102,7 @@ def _numbers(option: str, text: str, kind: type, least: float) -> list[Any]:
         numbers = sorted({kind(part) for part in text.split(",")})
     except ValueError:
         raise UsageError(f"{option} is '{text}'; give numbers with commas between them") from None
-    if not numbers[0] >= least:
+    if not all(least <= number < float("inf") for number in numbers):
         raise UsageError(f"{option} is '{text}'; the smallest allowed is {least:g}")
     return numbers
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError
 from vla_runtime.paths import share
 from vla_runtime.policy.bundle import Bundle
 
@@ -64,7 +64,7 @@ def lerobot(ask: Ask) -> Callable[[], dict]:
     from vla_runtime.toolchain.against.lerobot import check, compare
 
     if ask.bundle is None or ask.checkpoint is None:
-        raise UserError("--against lerobot needs --checkpoint DIR: the directory that the bundle was exported from")
+        raise UsageError("--against lerobot needs --checkpoint DIR: the directory that the bundle was exported from")
     python = (ask.home or share(".venv-peers")) / "bin/python"
     check(ask.bundle, ask.checkpoint, python)
     # The default engine in fp32 shows that both compute the same; the engine asked for may round more.

@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from vla_runtime.paths import share
+from vla_runtime.toolchain.budget.bundles import read_bundle
 from vla_runtime.toolchain.budget.efficiency import choose, load_measurements
-from vla_runtime.toolchain.budget.errors import BudgetError, require
+from vla_runtime.toolchain.budget.errors import BudgetUsageError, require
 from vla_runtime.toolchain.budget.hardware import Computer, Device, load_devices
 from vla_runtime.toolchain.budget.overlay import Measured, read_measured
 from vla_runtime.toolchain.budget.policies import PolicyShape, load_policies
@@ -26,7 +27,7 @@ def reports(args: argparse.Namespace) -> list[Report]:
         BudgetError: a name, a number or a file that a budget cannot be made of.
     """
     world = _World(args)
-    base = world.subject(str(args.bundle) if args.bundle else args.policy or "demo")
+    base = world.subject(args.policy or "demo", args.bundle)
     device = args.device or ("this" if not args.compare else None)
     wanted: list[tuple[Subject, str | None]] = []
     for name in args.compare:
@@ -70,10 +71,13 @@ class _World:
         require(0 <= args.share <= 1, f"--share must be within [0, 1], not {args.share!r}")
         self._this: Computer | None = None
 
-    def subject(self, name: str) -> Subject:
-        """Return a policy or bundle with the numbers replaced that the command line gives."""
+    def subject(self, name: str, folder: Path | None = None) -> Subject:
+        """Return a policy, or the bundle in ``folder``, with the numbers replaced that the command line gives."""
         args = self.args
-        subject = find_subject(name, self.policies, share("bundles"))
+        if folder is not None:
+            subject = Subject(bundle=read_bundle(folder))
+        else:
+            subject = find_subject(name, self.policies, share("bundles"))
         numbers = {key: getattr(args, key) for key in NUMBERS}
         head = subject.shape.action if subject.shape else None
         if self.measured and numbers["steps"] is None and (subject.bundle or (head and head.kind == "flow")):
@@ -86,7 +90,7 @@ class _World:
         given = sorted(key for key, value in numbers.items() if value is not None and key != "steps")
         if given or args.reasoning_tokens:
             what = (given or ["reasoning_tokens"])[0].replace("_", "-")
-            raise BudgetError(f"--{what} cannot be changed in the bundle {subject.bundle.path}: its graphs fix it")
+            raise BudgetUsageError(f"--{what} cannot be changed in the bundle {subject.bundle.path}: its graphs fix it")
         return subject.with_steps(numbers["steps"]) if numbers["steps"] is not None else subject
 
     def report(self, subject: Subject, device: str) -> Report:
@@ -97,8 +101,10 @@ class _World:
             return self._published(subject, loop)
         computer = self._computer(device)
         if self.now and not (subject.bundle and device == "this"):
-            raise BudgetError(f"--measured {NOW} times the stages of a bundle on 'this'; {subject.name} on {device} "
-                              "cannot be run here: give the file of a measurement")  # fmt: skip
+            raise BudgetUsageError(
+                f"--measured {NOW} times the stages of a bundle on 'this'; {subject.name} on {device} cannot be run "
+                "here: give the file of a measurement"
+            )
         subject = subject.prepared(computer, whole=self.now)
         measured = Measured("now", dict(subject.whole_ms), subject.steps) if self.now else self.measured
         modes = subject.precisions(args.precision, computer)
@@ -125,7 +131,7 @@ class _World:
         published = subject.shape.published
         for option in () if args.compare else ("device", "precision", "measured", "claim", "efficiency"):
             if getattr(args, option):
-                raise BudgetError(
+                raise BudgetUsageError(
                     f"{subject.name} is a published stage profile ({published.device}), not shapes: it says nothing "
                     f"about --{option} {getattr(args, option)}; leave the option out"
                 )
@@ -141,7 +147,7 @@ class _World:
                 self._this = measure_this(threads)
             return self._this
         if name not in self.devices:
-            raise BudgetError(f"device '{name}' is not known; choose one of {', '.join(self.devices)}, this")
+            raise BudgetUsageError(f"device '{name}' is not known; choose one of {', '.join(self.devices)}, this")
         return self.devices[name]
 
 
@@ -154,4 +160,4 @@ def _claim(text: str) -> tuple[str, float]:
     try:
         return stage.strip(), float(value)
     except ValueError:
-        raise BudgetError(f"--claim '{text}' must be STAGE=MS, e.g. action=60") from None
+        raise BudgetUsageError(f"--claim '{text}' must be STAGE=MS, e.g. action=60") from None

@@ -6,7 +6,7 @@ from pathlib import Path
 from vla_runtime.toolchain.budget.errors import BudgetError
 from vla_runtime.toolchain.budget.files import read_yaml
 from vla_runtime.toolchain.budget.onnx_graph import load_graph, operators_of, static_shapes
-from vla_runtime.toolchain.budget.stages import STAGES, Stage, canonical
+from vla_runtime.toolchain.budget.stages import ALIASES, STAGES, Stage, canonical
 
 # How a stage's precision in policy.yaml is called here
 STORED = {
@@ -55,7 +55,9 @@ def read_bundle(path: str | Path) -> BundleShape:
     for name, stage in stages.items():
         if not isinstance(stage, dict) or not isinstance(stage.get("file"), str):
             raise BudgetError(f"{manifest}: stages.{name}.file must name an ONNX file, not {stage!r}")
-        key = canonical(str(name))
+        if name not in STAGES and name not in ALIASES:
+            raise BudgetError(f"{manifest}: stage '{name}' is not known; stages are {', '.join(STAGES)}")
+        key = canonical(name)
         files[key] = root / stage["file"]
         precisions[key] = STORED.get(str(stage.get("precision", "fp32")), "fp32")
     files = {name: files[name] for name in STAGES if name in files}

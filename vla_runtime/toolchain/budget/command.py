@@ -9,7 +9,8 @@ import json
 import sys
 from pathlib import Path
 
-from vla_runtime.toolchain.budget.errors import BudgetError
+from vla_runtime.toolchain.budget.errors import BudgetUsageError
+from vla_runtime.toolchain.options import at_least
 
 EPILOG = """examples:
   vla budget --policy pi0 --device agx-orin-64
@@ -94,8 +95,9 @@ def run(args: argparse.Namespace) -> int:
     """
     from vla_runtime.toolchain.budget.assemble import catalogue, reports
 
+    at_least(args, threads=1, steps_max=1)
     if args.json and args.markdown:
-        raise BudgetError("--json and --markdown cannot both be printed; choose one")
+        raise BudgetUsageError("--json and --markdown cannot both be printed; choose one")
     if args.list:
         print(catalogue(args.data), end="")
         return 0

@@ -7,7 +7,7 @@ or another computer than it says. The floor uses the data sheet's GB (1e9 bytes)
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from vla_runtime.toolchain.budget.errors import BudgetError
+from vla_runtime.toolchain.budget.errors import BudgetUsageError
 from vla_runtime.toolchain.budget.hardware import GIGABYTE, Computer, Device
 from vla_runtime.toolchain.budget.roofline import Budget, StageBudget
 from vla_runtime.toolchain.budget.stages import canonical
@@ -38,7 +38,7 @@ def below_floor(who: str, stage: str, claim_ms: float, floor_ms: float, reason: 
         ValueError: the claim is not a positive time.
     """
     if not 0 < claim_ms < float("inf"):
-        raise BudgetError(f"{stage}: a claimed time must be above 0 ms, not {claim_ms!r}")
+        raise BudgetUsageError(f"{stage}: a claimed time must be above 0 ms, not {claim_ms!r}")
     if claim_ms >= floor_ms * (1 - TOLERANCE):
         return None
     factor = floor_ms / claim_ms
@@ -72,7 +72,7 @@ def claim_flags(
             stage = budget.stage(canonical(name))
             if stage is None:
                 have = ", ".join(item.name for item in budget.stages)
-                raise BudgetError(f"{budget.policy} has no stage '{name}'; it has {have}")
+                raise BudgetUsageError(f"{budget.policy} has no stage '{name}'; it has {have}")
             reason = floor_reason(stage, bandwidth_of(computer))
             found = below_floor(who, stage.name, claim_ms, stage.floor_ms, reason)
         flags += [found] if found else []

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
 
-from vla_runtime.toolchain.budget.errors import BudgetError
+from vla_runtime.toolchain.budget.errors import BudgetUsageError
 from vla_runtime.toolchain.budget.hardware import Efficiency, OperatorTime, tensor_bytes
 from vla_runtime.toolchain.budget.operators import Operator
 from vla_runtime.toolchain.budget.precision import Precision
@@ -106,7 +106,7 @@ def measure_this(
         BudgetError: ``threads`` is not positive.
     """
     if threads < 1:
-        raise BudgetError(f"threads must be at least 1, not {threads}")
+        raise BudgetUsageError(f"threads must be at least 1, not {threads}")
     wall, cpu = clock(), cpu_clock()
     rates = tuple((columns, gemm_rate(columns, threads, clock)) for columns in COLUMNS)
     wall, cpu = clock() - wall, cpu_clock() - cpu

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from vla_runtime.toolchain.budget.errors import BudgetError
+from vla_runtime.toolchain.budget.errors import BudgetError, BudgetUsageError
 from vla_runtime.toolchain.budget.report import Report
 from vla_runtime.toolchain.budget.stages import STAGES
 
@@ -20,7 +20,7 @@ def write_picture(results: Sequence[Report], path: str | Path) -> Path:
     """
     target = Path(path)
     if target.suffix.lower() not in SUFFIXES:
-        raise BudgetError(f"picture '{target}': the name must end in {', '.join(SUFFIXES)}")
+        raise BudgetUsageError(f"picture '{target}': the name must end in {', '.join(SUFFIXES)}")
     import matplotlib
 
     matplotlib.use("Agg")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from vla_runtime.toolchain.budget.errors import BudgetError
+from vla_runtime.toolchain.budget.errors import BudgetError, BudgetUsageError
 from vla_runtime.toolchain.budget.files import Entry, data_files, merged
 from vla_runtime.toolchain.budget.operators import Block
 from vla_runtime.toolchain.budget.profile import PublishedProfile, published_profile
@@ -104,18 +104,19 @@ class PolicyShape:
         given = {key: value for key, value in changes.items() if value is not None}
         for key, value in given.items():
             if value < 0 or (key in ("cameras", "horizon", "steps", "tokens") and value == 0):
-                raise BudgetError(
+                raise BudgetUsageError(
                     f"{self.name}: {key} must be {'positive' if value == 0 else 'at least 0'}, not {value}"
                 )
         if self.published and given:
-            raise BudgetError(
+            raise BudgetUsageError(
                 f"{self.name} is a published stage profile, not shapes: {sorted(given)[0]} cannot be changed"
             )
         head = {key: given.pop(key) for key in ("steps", "tokens", "vocabulary") if key in given}
         if head and self.action:
             wanted = "tokens" if self.action.kind == "flow" else "steps"
             if wanted in head:
-                raise BudgetError(f"{self.name} has no action {wanted}: its action head works by {self.action.kind}")
+                kind = self.action.kind
+                raise BudgetUsageError(f"{self.name} has no action {wanted}: its action head works by {kind}")
             given["action"] = replace(self.action, **head)
         return replace(self, **given)
 

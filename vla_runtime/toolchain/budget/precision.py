@@ -7,7 +7,7 @@ the modes in which everything has one width; AWQ (arXiv 2306.00978) for the layo
 
 from dataclasses import dataclass
 
-from vla_runtime.toolchain.budget.errors import BudgetError
+from vla_runtime.toolchain.budget.errors import BudgetUsageError
 
 AWQ_GROUP = 128
 # 4 bits, and for each group of 128 weights one fp16 scale and one 4-bit zero point: 4.15625 bits
@@ -78,4 +78,4 @@ def precision(name: str) -> Precision:
     try:
         return PRECISIONS[name.lower()]
     except KeyError:
-        raise BudgetError(f"precision '{name}' is not known; choose one of {', '.join(PRECISIONS)}") from None
+        raise BudgetUsageError(f"precision '{name}' is not known; choose one of {', '.join(PRECISIONS)}") from None

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vla_runtime.toolchain.budget.errors import BudgetError, require
+from vla_runtime.toolchain.budget.errors import BudgetUsageError, require
 from vla_runtime.toolchain.budget.files import Entry
 
 
@@ -104,4 +104,4 @@ def published_profile(where: str, content: Mapping[str, Any]) -> PublishedProfil
 
 def _count(what: str, value: int) -> None:
     if isinstance(value, bool) or not float(value).is_integer() or value < 0:
-        raise BudgetError(f"the number of {what} must be a whole number of at least 0, not {value!r}")
+        raise BudgetUsageError(f"the number of {what} must be a whole number of at least 0, not {value!r}")

@@ -8,7 +8,7 @@ the arithmetic at peak and read the weights and cached keys once in every pass (
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from vla_runtime.toolchain.budget.errors import BudgetError
+from vla_runtime.toolchain.budget.errors import BudgetError, BudgetUsageError
 from vla_runtime.toolchain.budget.hardware import GIGABYTE, Computer, Efficiency, OperatorTime, tensor_bytes
 from vla_runtime.toolchain.budget.operators import Operator
 from vla_runtime.toolchain.budget.precision import Precision
@@ -127,7 +127,7 @@ def evaluate(
         BudgetError: the computer refuses the number format, the unit is not known, or an efficiency is not positive.
     """
     if unit not in GIGABYTE:
-        raise BudgetError(f"bandwidth unit '{unit}' is not known; choose one of {', '.join(GIGABYTE)}")
+        raise BudgetUsageError(f"bandwidth unit '{unit}' is not known; choose one of {', '.join(GIGABYTE)}")
     budgets = []
     for stage in stages:
         mode = precision[stage.name] if isinstance(precision, Mapping) else precision

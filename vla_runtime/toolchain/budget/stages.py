@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from vla_runtime.toolchain.budget.errors import BudgetError
+from vla_runtime.toolchain.budget.errors import BudgetError, BudgetUsageError
 from vla_runtime.toolchain.budget.operators import Operator, decode, flow_step, gemm, prefill
 from vla_runtime.toolchain.budget.policies import PolicyShape
 
@@ -28,11 +28,11 @@ def canonical(name: str) -> str:
     """Return the canonical name of a stage.
 
     Raises:
-        BudgetError: nobody calls a stage so.
+        BudgetUsageError: nobody calls a stage so.
     """
     stage = ALIASES.get(name, name)
     if stage not in STAGES:
-        raise BudgetError(f"stage '{name}' is not known; stages are {', '.join((*STAGES, *ALIASES))}")
+        raise BudgetUsageError(f"stage '{name}' is not known; stages are {', '.join((*STAGES, *ALIASES))}")
     return stage
 
 

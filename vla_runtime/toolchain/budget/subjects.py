@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vla_runtime.toolchain.budget.bundles import BundleShape, graph_stages, measured_stages, read_bundle
-from vla_runtime.toolchain.budget.errors import BudgetError
+from vla_runtime.toolchain.budget.errors import BudgetError, BudgetUsageError
 from vla_runtime.toolchain.budget.hardware import Computer, Efficiency, tensor_bytes
 from vla_runtime.toolchain.budget.measure import MeasuredComputer
 from vla_runtime.toolchain.budget.policies import PolicyShape
@@ -55,7 +55,7 @@ class Subject:
             key = "steps" if self.shape.action.kind == "flow" else "tokens"
             return replace(self, shape=self.shape.changed(**{key: steps}))
         if steps < 1:
-            raise BudgetError(f"{self.name}: steps must be positive, not {steps}")
+            raise BudgetUsageError(f"{self.name}: steps must be positive, not {steps}")
         graphs = tuple(replace(stage, passes=steps) if stage.name == "action" else stage for stage in self.graphs)
         return replace(self, bundle=replace(self.bundle, steps=steps), graphs=graphs)
 
@@ -129,7 +129,7 @@ def find_subject(name: str, policies: Mapping[str, PolicyShape], bundles: Path |
                 f"policy 'demo' is the bundle {bundles / name}, which is not there; train it with `vla train-demo`"
             )
     known = ", ".join(sorted(policies))
-    raise BudgetError(f"policy '{name}' is not known; choose one of {known}, or the folder of a bundle")
+    raise BudgetUsageError(f"policy '{name}' is not known; choose one of {known}, or the folder of a bundle")
 
 
 def parse_precision(spec: str) -> dict[str, Precision]:
@@ -141,7 +141,7 @@ def parse_precision(spec: str) -> dict[str, Precision]:
     parts = [part.strip() for part in spec.split(",") if part.strip()]
     plain = [part for part in parts if "=" not in part]
     if len(plain) != 1:
-        raise BudgetError(f"precision '{spec}' must name one mode for all stages, e.g. fp16 or fp16,prefill=w4a16")
+        raise BudgetUsageError(f"precision '{spec}' must name one mode for all stages, e.g. fp16 or fp16,prefill=w4a16")
     modes = dict.fromkeys(STAGES, precision(plain[0]))
     for part in parts:
         if "=" in part:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
+from vla_runtime.toolchain.options import at_least
 
 HOME_S, SETTLE_S = 1.6, 0.5
 STRIKE_AFTER_S, HEAL_AFTER_S = 1.2, 3.0
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the demo; 0 when it ran, whatever the policy achieved."""
     from vla_runtime.toolchain.demo import processes as p
 
+    at_least(args, seed=0)
     if not (args.bundle / "policy.yaml").is_file():
         raise UserError(f"there is no bundle at '{args.bundle}' (no policy.yaml); name one with --bundle")
     domain = _domain(args.domain, p)

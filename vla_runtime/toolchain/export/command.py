@@ -11,7 +11,7 @@ from pathlib import Path
 
 import yaml
 
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError, UserError
 from vla_runtime.policy.bundle import Bundle, load_bundle, sha256_of
 from vla_runtime.policy.bundle_model import FORMAT
 
@@ -51,24 +51,23 @@ def run(args: argparse.Namespace) -> int:
 def export_checkpoint(args: argparse.Namespace) -> Bundle:
     """Write the bundle and return it loaded and checked."""
     from vla_runtime.toolchain.export.lerobot_checkpoint import read_checkpoint
-    from vla_runtime.toolchain.export.request import ExportRequest
-    from vla_runtime.toolchain.export.stages import write_stages
 
+    joints = _joints(args)
     source, out = Path(args.checkpoint), Path(args.out)
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out} exists and is not empty; choose another directory, or remove it")
-    if not args.fps > 0:
-        raise UserError(f"--fps is {args.fps}; it must be above 0")
     checkpoint = read_checkpoint(source)
     kind = checkpoint.config.get("type") or checkpoint.config.get("model_type")
     if kind not in FAMILIES:
         raise UserError(f"{source}/config.json: type is {kind!r}; this version exports {sorted(FAMILIES)}")
-    joints = tuple(name for name in args.joints.split(",") if name)
     for feature in ("observation.state", "action") if "input_features" in checkpoint.config else ():
         if checkpoint.width(feature) != len(joints):
             raise UserError(
                 f"--joints names {len(joints)} joints, but '{feature}' has {checkpoint.width(feature)} values"
             )
+    from vla_runtime.toolchain.export.request import ExportRequest  # these need torch
+    from vla_runtime.toolchain.export.stages import write_stages
+
     request = ExportRequest(
         joints=joints,
         unit=args.unit,
@@ -82,7 +81,8 @@ def export_checkpoint(args: argparse.Namespace) -> Bundle:
     if made.instruction is not None and not request.tokenizer.is_file():
         raise UserError(f"{request.tokenizer} is missing: this policy reads text; give --tokenizer FILE")
     out.mkdir(parents=True, exist_ok=True)
-    stages, files = write_stages(made.sources, made.example, out)
+    # Linears that the checkpoint brought as INT4 are known by their numbers, and merged once they are INT4 again.
+    stages, files = write_stages(made.sources, made.example, out, merge=made.int4 is None)
     if made.int4 is not None:
         for stage in stages.values():
             if made.int4.put_into(out / stage["file"]):
@@ -98,6 +98,22 @@ def export_checkpoint(args: argparse.Namespace) -> Bundle:
     return load_bundle(out)
 
 
+def _joints(args: argparse.Namespace) -> tuple[str, ...]:
+    """Return the joints' names; UsageError for options that no checkpoint could make sense of."""
+    if not 0 < args.fps < float("inf"):
+        raise UsageError(f"--fps is {args.fps}; it must be above 0")
+    joints, discrete = (_names(text) for text in (args.joints, args.discrete))
+    if not joints or len(set(joints)) != len(joints):
+        raise UsageError(f"--joints is '{args.joints}'; name each joint once, with commas between them")
+    if unknown := sorted(set(discrete) - set(joints)):
+        raise UsageError(f"--discrete names {unknown}, which are not among --joints {args.joints}")
+    return joints
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name for name in text.split(",") if name)
+
+
 def _policy(args: argparse.Namespace, kind: str, checkpoint, request, made, stages: dict) -> dict:
     joints = list(request.joints)
     weights = {path.name: sha256_of(path) for path in sorted(checkpoint.path.glob("model*.safetensors"))}
@@ -105,7 +121,7 @@ def _policy(args: argparse.Namespace, kind: str, checkpoint, request, made, stag
     action = {
         "space": "joint_position",
         "joints": joints,
-        "discrete": [name for name in args.discrete.split(",") if name],
+        "discrete": list(_names(args.discrete)),
         **checkpoint.in_radians("ACTION", "action", len(joints), request.unit),
     }
     if made.action_scale is not None:

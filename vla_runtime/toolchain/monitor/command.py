@@ -13,6 +13,7 @@ from rich.live import Live
 
 from vla_runtime.toolchain.monitor.board import Board
 from vla_runtime.toolchain.monitor.render import WIDTH, screen
+from vla_runtime.toolchain.options import at_least, ros_names
 
 REFRESH_S = 0.25
 
@@ -31,6 +32,8 @@ def run(args: argparse.Namespace) -> int:
     """Listen and show. With ``--once``: 1 when nothing was heard."""
     from vla_runtime.toolchain.monitor.listener import Listener
 
+    at_least(args, wait=0, period=0.001)
+    ros_names(args, "namespace", "command_topic")
     board = Board(args.period)
     listener = Listener(board, args.namespace, args.command_topic)
     console = Console()

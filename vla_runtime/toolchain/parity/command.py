@@ -13,6 +13,7 @@ from vla_runtime.engines.settings import EngineSettings
 from vla_runtime.errors import UserError
 from vla_runtime.policy.bundle import Bundle, load_bundle
 from vla_runtime.toolchain.observations import REFERENCE_FILE, ObservationSet, load_observations, random_observations
+from vla_runtime.toolchain.options import at_least
 from vla_runtime.toolchain.parity.budgets import load_budgets
 from vla_runtime.toolchain.parity.episodes import SimulatedEpisodes, fits_simulator
 from vla_runtime.toolchain.parity.levels import PASS
@@ -44,6 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run ``vla parity``."""
+    at_least(args, threads=1, count=1, record=1, episodes=0, seed=0)
     bundle = load_bundle(args.bundle)
     reference = load_bundle(args.reference) if args.reference else None
     if reference is None and "quantized_from" in bundle.policy.provenance:
@@ -92,13 +94,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _observations(args: argparse.Namespace, bundle: Bundle, reference: Bundle | None) -> ObservationSet:
-    if args.count < 1:
-        raise UserError(f"--count is {args.count}; it must be at least 1")
     if args.observations:
         return load_observations(Path(args.observations), bundle.policy).first(args.count)
     if args.record is not None:
-        if args.record < 1:
-            raise UserError(f"--record is {args.record}; it must be at least 1")
         # Other seeds than those that a quantisation was calibrated on.
         first = FIRST_SEED + 500_000
         recorded = record_observations(reference or bundle, range(first, first + args.record))
@@ -126,8 +124,6 @@ def _own_answers(bundle: Bundle) -> Path | None:
 def _episodes(args: argparse.Namespace, bundle: Bundle) -> SimulatedEpisodes | None:
     if args.episodes == 0:
         return None
-    if args.episodes is not None and args.episodes < 0:
-        raise UserError(f"--episodes is {args.episodes}; it must be 0 or above")
     if fits_simulator(bundle.policy):
         return SimulatedEpisodes()
     if args.episodes:

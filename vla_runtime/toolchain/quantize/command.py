@@ -9,9 +9,10 @@ from pathlib import Path
 
 import onnx
 
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError, UserError
 from vla_runtime.policy.bundle import load_bundle
 from vla_runtime.toolchain.observations import REFERENCE_FILE, ObservationSet, load_observations, random_observations
+from vla_runtime.toolchain.options import at_least
 from vla_runtime.toolchain.quantize.bundle import write_quantised
 from vla_runtime.toolchain.quantize.calibration import choose, stage_inputs
 from vla_runtime.toolchain.quantize.half import to_half
@@ -23,6 +24,7 @@ from vla_runtime.toolchain.weights import weight_bytes
 # What a stage may be stored in before: never what was rounded further already
 STARTS = {"int4": ("fp32", "fp16"), "int8": ("fp32",), "fp16": ("fp32",)}
 PRECISIONS = tuple(STARTS)
+BLOCKS = (16, 32, 64, 128, 256)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +57,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run ``vla quantize``."""
+    at_least(args, count=1, record=1, seed=0)
+    if args.block not in BLOCKS:
+        raise UsageError(f"--block is {args.block}; it must be one of {', '.join(map(str, BLOCKS))}")
     bundle = load_bundle(args.bundle)
     out = Path(args.out)
     _check(args, bundle, out)
@@ -97,7 +102,7 @@ def _convert(
 
 def _check(args: argparse.Namespace, bundle, out: Path) -> None:
     if args.stage not in bundle.policy.stages:
-        raise UserError(f"--stage is '{args.stage}'; {bundle.path} has {list(bundle.policy.stages)}")
+        raise UsageError(f"--stage is '{args.stage}'; {bundle.path} has {list(bundle.policy.stages)}")
     now = bundle.policy.stages[args.stage].precision
     if now not in STARTS[args.precision]:
         raise UserError(
@@ -106,22 +111,16 @@ def _check(args: argparse.Namespace, bundle, out: Path) -> None:
         )
     if out.exists() and any(out.iterdir()):
         raise UserError(f"--out {out} exists and is not empty; choose another directory, or remove it")
-    if args.block not in (16, 32, 64, 128, 256):
-        raise UserError(f"--block is {args.block}; it must be 16, 32, 64, 128 or 256")
-    if args.count < 1:
-        raise UserError(f"--count is {args.count}; it must be at least 1")
 
 
 def _observations(args: argparse.Namespace, bundle, bar) -> ObservationSet:
     if args.record is not None:
-        if args.record < 1:
-            raise UserError(f"--record is {args.record}; it must be at least 1")
         return record_observations(bundle, range(FIRST_SEED, FIRST_SEED + args.record), bar("episodes"))
     if args.observations:
         return load_observations(Path(args.observations), bundle.policy)
     if args.random:
         return random_observations(bundle.policy, args.count, args.seed)
-    raise UserError(
+    raise UsageError(
         "there is nothing to calibrate on: give recorded observations with --observations FILE, or record some in the "
         f"simulator with --record N (random ones, --random, do not show which inputs matter; the bundle's own "
         f"{REFERENCE_FILE} is for parity alone)"

@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UsageError, UserError
+from vla_runtime.toolchain.options import at_least
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Compare, or rehearse. Returns 1 when a decision came out different."""
+    at_least(args, times=1, latency=0)
     rehearsal = bool(args.rehearse or args.changes or args.map or args.bundle or args.out)
     figures, failed = _rehearse(args) if rehearsal else _compare(args)
     if args.json:
@@ -101,7 +103,7 @@ def _infer(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
 
 
 def parameter_changes(words: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Sort ``name=value`` words into changes for the executor and for the watchdog. Raises UserError."""
+    """Sort ``name=value`` words into changes for the executor and for the watchdog. Raises UsageError."""
     from vla_runtime.control.executor_settings import EXECUTOR_TABLE
     from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
 
@@ -110,18 +112,21 @@ def parameter_changes(words: list[str]) -> tuple[dict[str, Any], dict[str, Any]]
     for word in words:
         name, sign, text = word.partition("=")
         if not sign:
-            raise UserError(f"--set {word}: expected name=value, as in --set k=12")
-        value = yaml.safe_load(text)
+            raise UsageError(f"--set {word}: expected name=value, as in --set k=12")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise UsageError(f"--set {word}: '{text}' is not a value") from None
         found = False
         for table, change in zip(tables, changes):
             if name in table.defaults():
                 change[name], reason = table[name].check(value)
                 found = True
                 if reason:
-                    raise UserError(f"--set {word}: {reason}")
+                    raise UsageError(f"--set {word}: {reason}")
         if not found:
             known = ", ".join(sorted({*tables[0].defaults(), *tables[1].defaults()}))
-            raise UserError(f"--set {name}: neither executor nor watchdog has this parameter; they have: {known}")
+            raise UsageError(f"--set {name}: neither executor nor watchdog has this parameter; they have: {known}")
     return changes
 
 

@@ -30,9 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run every check, print the page; 0 when nothing failed."""
+    from vla_runtime.engines.registry import resolve
     from vla_runtime.toolchain.selftest import machine
     from vla_runtime.toolchain.selftest.policy import policy
 
+    resolve(args.engine)
     if not args.bundle.is_dir():
         raise UserError(f"there is no bundle at '{args.bundle}'; name one with --bundle")
     results = [
