@@ -48,8 +48,8 @@ class NodeProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.popen.pid, number)
 
-    def stop(self, patience_s: float = 5.0) -> None:
-        """End it as Ctrl-C would, and by force if it does not end."""
+    def stop(self, patience_s: float = 10.0) -> None:
+        """End it as Ctrl-C would, and by force if it does not end (then its shared memory is left)."""
         if self.alive:
             self.send(signal.SIGCONT)
             self.send(signal.SIGINT)
