@@ -3,6 +3,10 @@
 import numpy as np
 import pytest
 
+from vla_runtime.control.chunk import ActionChunk
+from vla_runtime.control.executor import GRID_PHASE, Executor
+from vla_runtime.control.executor_settings import executor_settings
+from vla_runtime.control.trajectory import JointSample
 from vla_runtime.control.watchdog import WATCHDOG_PHASE, Watchdog
 from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
 from vla_runtime.control.watchdog_states import State
@@ -67,3 +71,14 @@ def test_the_watchdog_commands_what_was_planned_while_plans_change(stream):
         for k, planned in enumerate(said[: len(rows) // 10])
     ]
     assert max(apart) < 1e-9
+
+
+def test_a_first_tick_that_is_late_does_not_set_the_grid(make_limits):
+    """Ticks are due at multiples of the period; a grid that were 9 ms off would have its points right after them."""
+    executor = Executor(executor_settings(), make_limits(), "e", due=0.0)
+    late = executor.tick(100.009, JointSample(100.009, np.zeros(2), np.zeros(2)), None, False)
+    rows = np.zeros((50, 2)) + 0.01 * np.arange(50)[:, None]
+    chunk = ActionChunk(100.009, PERIOD, executor.limits.joint_names, rows, late.request.request_id, 100.03)
+    assert executor.offer(100.03, chunk) is None
+    planned = executor.tick(100.04, JointSample(100.04, np.zeros(2), np.zeros(2)), None, False).planned
+    assert planned.times[1] == pytest.approx(GRID_PHASE * PERIOD, abs=1e-9)

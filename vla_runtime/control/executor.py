@@ -27,9 +27,9 @@ from vla_runtime.control.trajectory import MIN_SPACING_S, JointSample, Trajector
 from vla_runtime.control.triggers import Triggers
 
 GRID_PHASE = 0.8
-"""Where the points of the control grid lie after the first tick, as a share of the period. A tick may come 12 ms late
-and its next point is still far enough ahead to be sent; and the watchdog, which speaks in between (``WATCHDOG_PHASE``),
-has not passed the point at which a new plan takes over: what it commands goes on without a seam."""
+"""Where the points of the control grid lie after a tick that is in time, as a share of the period. A tick may come
+12 ms late and its next point is still far enough ahead to be sent; and the watchdog, which speaks in between
+(``WATCHDOG_PHASE``), has not passed the point at which a new plan takes over: it goes on without a seam."""
 _MOST_CAUSES = 32
 """Texts that come from outside are counted one by one only up to this many: memory stays bounded."""
 
@@ -54,11 +54,13 @@ class _State:
 class Executor:
     """Turns chunks into a stream of trajectories. One thread calls it; it reads no clock and keeps no thread.
 
-    ``epoch``: random text, new at every start of the node, that makes request ids unique.
+    ``epoch``: random text, new at every start of the node, that makes request ids unique; ``due``: steady seconds at
+    which any one tick is due (None: the first comes in time), for the grid.
     """
 
-    def __init__(self, settings: ExecutorSettings, limits: Limits, epoch: str = "0"):
+    def __init__(self, settings: ExecutorSettings, limits: Limits, epoch: str = "0", due: float | None = None):
         self.limits = limits
+        self._due = due
         self._schedule = Schedule(epoch, settings.period_s)
         self._triggers = Triggers()
         self._delay = DelayEstimate(
@@ -200,7 +202,8 @@ class Executor:
     def _grid_at(self, now: float) -> Grid:
         """The grid; ticks fall between its points, so that jitter never makes one too close to be sent."""
         if self._grid is None:
-            self._grid = Grid(now + GRID_PHASE * self.settings.period_s, self.settings.period_s)
+            due, period_s = now if self._due is None else self._due, self.settings.period_s
+            self._grid = Grid(due + GRID_PHASE * period_s, period_s)
         return self._grid
 
     def _where(

@@ -45,7 +45,8 @@ class ExecutorNode(ControlNode):
     def build(self, robot: Robot) -> None:
         """Make the core and the topics."""
         names = robot.limits.joint_names
-        start = {"settings": self.settings, "limits": robot.limits, "epoch": secrets.token_hex(4)}
+        # The loop's deadlines are the multiples of its period: a first tick that is late must not set the grid.
+        start = {"settings": self.settings, "limits": robot.limits, "epoch": secrets.token_hex(4), "due": 0.0}
         self.core = self.traced(Executor(**start), EXECUTOR_CALLS, executor_note, **start)
         self._applied = self.settings
         self._joints = JointMap(names)
