@@ -10,12 +10,10 @@
 """
 
 import contextlib
-import fcntl
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from pathlib import Path
@@ -24,11 +22,9 @@ import pytest
 
 from vla_runtime.nodes.transport import NO_TYPE_LOOKUP, PROFILES
 from vla_runtime.paths import share
+from vla_runtime.toolchain.demo.domains import held_domain
 
 ROOT = Path(__file__).resolve().parents[2]
-
-# Linux hands out ephemeral ports from 32768 on; domains above 101 would have their ports there.
-DOMAINS = range(20, 100)
 
 
 def pytest_collection_modifyitems(items):
@@ -39,44 +35,28 @@ def pytest_collection_modifyitems(items):
 
 
 @contextlib.contextmanager
-def held_domain():
-    """A DDS domain that no other test on this machine holds, as an int; ROS_DOMAIN_ID is set to it meanwhile."""
-    folder = Path(tempfile.gettempdir()) / "vla_runtime_domains"
-    folder.mkdir(mode=0o777, exist_ok=True)
-    first = os.getpid() % len(DOMAINS)
-    for i in range(len(DOMAINS)):
-        domain = DOMAINS[(first + i) % len(DOMAINS)]
-        lock = os.open(folder / str(domain), os.O_CREAT | os.O_RDWR, 0o666)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            continue
-        try:
-            with pytest.MonkeyPatch.context() as patch:
-                patch.setenv("ROS_DOMAIN_ID", str(domain))
-                patch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
-                patch.setenv("RCUTILS_COLORIZED_OUTPUT", "0")
-                patch.setenv("OMP_NUM_THREADS", "1")
-                patch.setenv(PROFILES[0], str(share(*NO_TYPE_LOOKUP)))
-                yield domain
-        finally:
-            os.close(lock)
-        return
-    pytest.fail(f"all DDS domains {DOMAINS.start}..{DOMAINS.stop - 1} are taken by other tests on this machine")
+def domain_of_ours():
+    """A DDS domain that no other program on this machine holds, as an int; ROS_DOMAIN_ID is set to it meanwhile."""
+    with held_domain() as domain, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ROS_DOMAIN_ID", str(domain))
+        patch.setenv("ROS_AUTOMATIC_DISCOVERY_RANGE", "LOCALHOST")
+        patch.setenv("RCUTILS_COLORIZED_OUTPUT", "0")
+        patch.setenv("OMP_NUM_THREADS", "1")
+        patch.setenv(PROFILES[0], str(share(*NO_TYPE_LOOKUP)))
+        yield domain
 
 
 @pytest.fixture
 def ros_domain():
     """A domain for this test alone."""
-    with held_domain() as domain:
+    with domain_of_ours() as domain:
         yield domain
 
 
 @pytest.fixture(scope="module")
 def shared_domain():
     """A domain for all tests of a module that share their processes (`shared_spawn`, `shared_ros`)."""
-    with held_domain() as domain:
+    with domain_of_ours() as domain:
         yield domain
 
 

@@ -9,7 +9,6 @@ taken where the controller listens: the way through DDS belongs to them.
 import argparse
 import json
 import os
-import random
 import subprocess
 import sys
 import tempfile
@@ -68,12 +67,13 @@ def measure_loops(seconds: float, bundle: Path) -> dict:
     """
     from vla_runtime.toolchain.demo import processes as p
     from vla_runtime.toolchain.demo.conductor import Conductor
+    from vla_runtime.toolchain.demo.domains import domain_is_busy, held_domain
     from vla_runtime.toolchain.demo.figures import stream_figures
     from vla_runtime.toolchain.demo.stage import Scene, cpu_seconds, set_stage, stolen_seconds, wait_until_driving
     from vla_runtime.toolchain.run_log import read_run
 
-    os.environ.update(p.environment(p.free_domain(p.domain_is_busy, random.Random())))
-    with tempfile.TemporaryDirectory() as folder:
+    with held_domain(domain_is_busy) as domain, tempfile.TemporaryDirectory() as folder:
+        os.environ.update(p.environment(domain))
         out = Path(folder)
         with p.Processes(out) as processes:
             conductor = Conductor()

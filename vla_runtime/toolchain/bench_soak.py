@@ -10,7 +10,6 @@ import argparse
 import json
 import os
 import platform
-import random
 import secrets
 import signal
 import subprocess
@@ -23,7 +22,8 @@ from pathlib import Path
 
 from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
-from vla_runtime.toolchain.demo.processes import TETHER, domain_is_busy, free_domain
+from vla_runtime.toolchain.demo.domains import domain_is_busy, held_domain
+from vla_runtime.toolchain.demo.processes import TETHER
 from vla_runtime.toolchain.soak_census import Census, Figures
 
 SETTLED_S = 60.0
@@ -69,7 +69,11 @@ def soak(seconds: float, bundle: Path, out: Path) -> dict:
     # A shell's background job inherits Ctrl-C ignored, and so would its children. SIGTERM ends in the same order.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
-    domain = free_domain(domain_is_busy, random.Random())
+    with held_domain(domain_is_busy) as domain:
+        return _soak(seconds, bundle, out, domain)
+
+
+def _soak(seconds: float, bundle: Path, out: Path, domain: int) -> dict:
     census = Census(secrets.token_hex(8))
     environment = {**os.environ, **census.mark, "ROS_DOMAIN_ID": str(domain),
                    "ROS_AUTOMATIC_DISCOVERY_RANGE": "LOCALHOST"}  # fmt: skip

@@ -20,6 +20,7 @@ from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
 from vla_runtime.paths import share
 from vla_runtime.toolchain.demo import processes as p
 from vla_runtime.toolchain.demo.conductor import Conductor
+from vla_runtime.toolchain.demo.domains import domain_is_busy, held_domain
 from vla_runtime.toolchain.demo.faults import Fault
 from vla_runtime.toolchain.demo.figures import limit_violations, message_faults
 from vla_runtime.toolchain.demo.stage import DRIVING, ROBOT, Scene, set_stage, wait_until_driving
@@ -106,10 +107,10 @@ def run_campaign(count: int, bundle: Path, seed: int, out: Path, progress: Calla
         ``per_kind`` (the same by kind), ``rest_ms``, ``machine_stall_ms``.
     """
     rng = random.Random(seed)
-    os.environ.update(p.environment(p.free_domain(p.domain_is_busy, random.Random())))
     limits = _limits()
     strikes: list[Strike] = []
-    with p.Processes(out) as processes:
+    with held_domain(domain_is_busy) as domain, p.Processes(out) as processes:
+        os.environ.update(p.environment(domain))
         conductor, witness = Conductor(), Witness()
         try:
             set_stage(processes, out / "bag", Scene(bundle, 0, "pick up the red cube"), Fault("", policy_fault="any"))
@@ -134,11 +135,11 @@ def kill_watchdog(bundle: Path, out: Path, times: int, seed: int = 0) -> dict:
     """
     out.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)
-    os.environ.update(p.environment(p.free_domain(p.domain_is_busy, random.Random())))
     rests, violations = [], []
     limits = _limits()
     arm = [name for name, discrete in zip(limits.joint_names, limits.discrete) if not discrete]
-    with p.Processes(out) as processes:
+    with held_domain(domain_is_busy) as domain, p.Processes(out) as processes:
+        os.environ.update(p.environment(domain))
         conductor, witness = Conductor(), Witness()
         try:
             set_stage(processes, out / "bag", Scene(bundle, 0, "pick up the red cube"), None)

@@ -7,15 +7,15 @@ home between episodes as an operator would, and takes the figures from a recordi
 import argparse
 import json
 import os
-import random
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
 from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
+from vla_runtime.toolchain.demo.domains import HIGHEST_DOMAIN, domain_is_busy, held_domain, held_if_free
 from vla_runtime.toolchain.options import at_least
 
 HOME_S, SETTLE_S = 1.6, 0.5
@@ -58,24 +58,24 @@ def run(args: argparse.Namespace) -> int:
     at_least(args, seed=0)
     if not (args.bundle / "policy.yaml").is_file():
         raise UserError(f"there is no bundle at '{args.bundle}' (no policy.yaml); name one with --bundle")
-    domain = _domain(args.domain, p)
-    out = args.out or Path("out") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-    out.mkdir(parents=True, exist_ok=True)
-    os.environ.update(p.environment(domain))
-    with p.Processes(out) as processes:
-        episodes, extra = _perform(args, processes, out)
+    with _domain(args.domain) as domain:
+        out = args.out or Path("out") / datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+        out.mkdir(parents=True, exist_ok=True)
+        os.environ.update(p.environment(domain))
+        with p.Processes(out) as processes:
+            episodes, extra = _perform(args, processes, out)
     return _finish(args, out, episodes, extra)
 
 
-def _domain(wanted: int | None, p) -> int:
+def _domain(wanted: int | None) -> AbstractContextManager[int]:
     if wanted is None:
-        return p.free_domain(p.domain_is_busy, random.Random())
-    if not 0 <= wanted <= p.HIGHEST_DOMAIN:
-        raise UsageError(f"--domain {wanted} is outside 0 to {p.HIGHEST_DOMAIN}")
-    if p.domain_is_busy(wanted):
+        return held_domain(domain_is_busy)
+    if not 0 <= wanted <= HIGHEST_DOMAIN:
+        raise UsageError(f"--domain {wanted} is outside 0 to {HIGHEST_DOMAIN}")
+    if domain_is_busy(wanted):
         raise UserError(f"in DDS domain {wanted} a vla_runtime or a simulated robot is running already; "
                         "choose another with --domain")  # fmt: skip
-    return wanted
+    return held_if_free(wanted)
 
 
 def _perform(args, processes, out: Path) -> tuple[list[Episode], dict]:

@@ -2,16 +2,12 @@
 
 import contextlib
 import os
-import random
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
-# Linux hands out ephemeral ports from 32768 on; DDS domains above 101 would have their ports there.
-HIGHEST_DOMAIN = 101
 TETHER = "vla_runtime.toolchain.demo.tether"
 
 
@@ -100,35 +96,3 @@ class Processes:
         for name in sorted(self.by_name, key=lambda name: ("policy", "executor", "watchdog").index(name)
                            if name in ("policy", "executor", "watchdog") else 9):  # fmt: skip
             self.by_name[name].stop()
-
-
-def free_domain(is_busy, rng: random.Random, tries: int = 10) -> int:
-    """Return a domain in which nobody answers; ``is_busy(domain) -> bool`` asks.
-
-    Raises:
-        LookupError: every domain that was tried had nodes in it.
-    """
-    candidates = rng.sample(range(1, HIGHEST_DOMAIN + 1), tries)
-    for domain in candidates:
-        if not is_busy(domain):
-            return domain
-    raise LookupError(f"the DDS domains {candidates} all have nodes in them; name a free one with --domain")
-
-
-def domain_is_busy(domain: int, listen_s: float = 0.6) -> bool:
-    """Whether a node of this runtime is already in the domain (it would drive the same arm)."""
-    import rclpy
-
-    context = rclpy.Context()
-    rclpy.init(context=context, domain_id=domain)
-    try:
-        node = rclpy.create_node("vla_demo_scout", context=context)
-        end = time.monotonic() + listen_s
-        names: set[str] = set()
-        while time.monotonic() < end:
-            names |= set(node.get_node_names())
-            time.sleep(0.05)
-        node.destroy_node()
-        return bool(names & {"policy", "executor", "watchdog", "sim_robot"})
-    finally:
-        context.try_shutdown()
