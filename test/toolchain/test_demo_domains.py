@@ -53,7 +53,7 @@ def test_another_process_keeps_out_and_its_death_frees():
 def test_a_domain_with_nodes_in_it_is_not_taken():
     with held_domain(lambda domain: domain != 21) as domain:
         assert domain == 21
-    with pytest.raises(UserError, match="nodes in \[2"), held_domain(lambda domain: True):
+    with pytest.raises(UserError, match=r"nodes in \[2"), held_domain(lambda domain: True):
         pass
 
 
