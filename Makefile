@@ -26,6 +26,11 @@ $(VENV)/.ready: setup.py requirements/lock.txt
 	$(PIP) install -c requirements/lock.txt -e '.[ros,sim,dev]'
 	touch $@
 
+# Pinocchio is 380 MB for the tests of one module: who only wants to see the demo does without.
+$(VENV)/.kinematics: $(VENV)/.ready
+	$(PIP) install -c requirements/lock.txt -e '.[kinematics]'
+	touch $@
+
 system-libraries:
 	@if ldconfig -p | grep -q 'libEGL.so.1' && ls /usr/lib/*/dri/swrast_dri.so >/dev/null 2>&1; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
@@ -37,7 +42,7 @@ system-libraries:
 demo: setup
 	$(BIN)/vla demo $(if $(FAULT),--fault $(FAULT)) $(DEMO_ARGS)
 
-test: setup lint
+test: setup lint $(VENV)/.kinematics
 	$(ONE_THREAD) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 lint: $(VENV)/.ready

