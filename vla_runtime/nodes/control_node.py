@@ -23,8 +23,8 @@ from vla_runtime.nodes.tables import CONTROL_NODE
 from vla_runtime.nodes.trace import Note, Traced, pieces
 
 ASK_TIMEOUT_S = 0.5
-TRACE_KEPT = 4000
-"""Calls that wait for a recorder: at least twenty seconds."""
+TRACE_KEPT_S = 20.0
+"""How long calls wait for a recorder, if there are two a tick (there are fewer). Each is some kilobytes."""
 TRACE_AT_ONCE = 120
 """Calls written out at a time, twice what comes in: a backlog must not hold the interpreter for long."""
 TRACE_PIECE = 16_000
@@ -130,7 +130,7 @@ class ControlNode(ManagedNode):
         if self._trace is None or not self._notes:
             return
         if self._trace.get_subscription_count() == 0:
-            if len(self._notes) > TRACE_KEPT:
+            if len(self._notes) > 2.0 * TRACE_KEPT_S / self.settings.period_s:
                 self._traced.tracing = False
                 self._notes.clear()
             return
