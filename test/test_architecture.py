@@ -1,6 +1,7 @@
 """The import directions that docs/architecture.md promises, read from the sources."""
 
 import ast
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,18 @@ def test_room_knows_no_ros(room):
     for path in (PACKAGE / room).rglob("*.py"):
         for name in imports(path):
             assert name.split(".")[0] not in ROS, f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("room", [*MAY_IMPORT, "sim", "toolchain"])
+def test_no_module_of_a_room_imports_itself_in_the_end(room):
+    """Types count: who needs another's class to say what it takes depends on it."""
+    modules = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path
+               for path in (PACKAGE / room).rglob("*.py")}  # fmt: skip
+    graph = {name: imports(path) & set(modules) - {name} for name, path in modules.items()}
+    try:
+        tuple(TopologicalSorter(graph).static_order())
+    except CycleError as error:
+        pytest.fail(f"a circle of imports: {' <- '.join(error.args[1])}")
 
 
 def test_control_reads_no_clock():

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from vla_runtime.control.trajectory import Trajectory
+from vla_runtime.control.watchdog_report import snapshot
 from vla_runtime.control.watchdog_settings import watchdog_settings
 from vla_runtime.control.watchdog_states import State
 from vla_runtime.errors import UserError
@@ -50,7 +51,7 @@ def test_plans_that_saw_nothing_since_the_fallback_do_not_count():
     rig.stream, rig.frozen_t0 = True, rig.now - 0.3
     rig.run(1.5)
     assert rig.command.state == "FALLBACK"
-    assert rig.watchdog.snapshot(rig.now)["recovery"] == "0 of 2 fresh plans"
+    assert snapshot(rig.watchdog, rig.now)["recovery"] == "0 of 2 fresh plans"
     rig.frozen_t0 = None
     rig.run_until("NOMINAL")
 
@@ -82,7 +83,7 @@ def test_the_operator_may_have_the_last_word():
     fall(rig).stream = True
     rig.run(3.0)
     assert rig.command.state == "FALLBACK"
-    assert "release" in rig.watchdog.snapshot(rig.now)["recovery"]
+    assert "release" in snapshot(rig.watchdog, rig.now)["recovery"]
     assert rig.watchdog.release(rig.now) == ""
     rig.run_until("NOMINAL", 0.5)
 
@@ -156,7 +157,7 @@ def test_a_pushed_arm_is_held_where_it_was_pushed():
     after = rig.command.trajectory.positions[-1]
     assert after[1] == pytest.approx(target, abs=0.01)
     assert after[5] == pytest.approx(before[5], abs=1e-3)  # the gripper does not let go
-    assert rig.watchdog.snapshot(rig.now)["gave_way"] == 1
+    assert snapshot(rig.watchdog, rig.now)["gave_way"] == 1
     assert rig.checker.violations == []
 
 

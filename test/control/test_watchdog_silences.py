@@ -5,6 +5,7 @@ import pytest
 
 from vla_runtime.control.fallback import Stop
 from vla_runtime.control.trajectory import JointSample, Trajectory
+from vla_runtime.control.watchdog_report import snapshot
 from vla_runtime.control.watchdog_settings import watchdog_settings
 from vla_runtime.control.watchdog_states import TRANSITIONS, State
 from vla_runtime.sim.watchdog_rig import PERIOD_S, WatchdogRig
@@ -203,7 +204,7 @@ def test_the_log_and_the_counters_are_bounded_and_agree():
     assert watchdog.missed["stream"] == watchdog.passed[State.NOMINAL, State.FALLBACK] == 40
     assert watchdog.transitions[-1].count == watchdog.passed[State.FALLBACK, State.NOMINAL] == 40
     assert len(watchdog.misses) <= 256 and len(watchdog.transitions) <= 256
-    figures = watchdog.snapshot(rig.now)
+    figures = snapshot(watchdog, rig.now)
     assert figures["transitions"]["NOMINAL->FALLBACK"] == 40 and figures["missed"] == {"stream": 40}
     assert figures["state"] == "NOMINAL" and figures["in_command"] == "policy"
 
@@ -221,4 +222,4 @@ def test_joint_states_with_other_clocks_do_not_move_the_loop():
         rig.watchdog.tick(rig.now + 0.001, JointSample(rig.now + jump, rig.measured(), np.zeros(6)), None)
         rig.run(0.5)
         assert rig.command.state == "NOMINAL"
-        assert rig.watchdog.snapshot(rig.now)["odd_stamps"] == 1
+        assert snapshot(rig.watchdog, rig.now)["odd_stamps"] == 1

@@ -10,7 +10,7 @@ from vla_runtime.policy.bundle_model import ActionModel
 from vla_runtime.policy.chain import Chain, Pose
 from vla_runtime.policy.errors import BundleError, UnreachableError
 from vla_runtime.policy.policy import Observation, Prefix, load_policy
-from vla_runtime.policy.space import make_space
+from vla_runtime.policy.spaces import make_space
 
 pytest.importorskip("pinocchio", reason="Pinocchio is not installed: pip install 'vla_runtime[kinematics]'")
 

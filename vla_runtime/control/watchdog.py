@@ -6,7 +6,6 @@ node that calls from several threads holds one lock around all of them.
 
 from collections import Counter, deque
 from collections.abc import Mapping
-from typing import Any
 
 from vla_runtime.control.deviation import Deviation
 from vla_runtime.control.drive import Drive
@@ -19,7 +18,6 @@ from vla_runtime.control.recovery import Recovery
 from vla_runtime.control.silences import Silence, Silences
 from vla_runtime.control.teleop import Teleop
 from vla_runtime.control.trajectory import JointSample, Trajectory
-from vla_runtime.control.watchdog_report import snapshot
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 from vla_runtime.control.watchdog_states import IN_COMMAND, TRANSITIONS, Command, State, Transition
 
@@ -392,7 +390,3 @@ class Watchdog:
         command = Command(trajectory, self.state, self.cause, in_command, self._transition, self._flush)
         self._transition, self._flush = None, False
         return command
-
-    def snapshot(self, now: float) -> dict[str, Any]:
-        """Return what /diagnostics shows: state, ages in seconds, counters."""
-        return snapshot(self, now)

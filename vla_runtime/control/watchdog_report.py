@@ -1,13 +1,9 @@
 """What the watchdog tells about itself, as plain numbers and words."""
 
-from __future__ import annotations
+from typing import Any
 
-from typing import TYPE_CHECKING, Any
-
+from vla_runtime.control.watchdog import Watchdog
 from vla_runtime.control.watchdog_states import IN_COMMAND, State
-
-if TYPE_CHECKING:
-    from vla_runtime.control.watchdog import Watchdog
 
 
 def snapshot(watchdog: Watchdog, now: float) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from trajectory_msgs.msg import JointTrajectory
 from vla_runtime.control.fallback import installed_planners
 from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.control.watchdog import WATCHDOG_PHASE, Watchdog
+from vla_runtime.control.watchdog_report import snapshot
 from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
 from vla_runtime.control.watchdog_states import Command
 from vla_runtime.errors import UserError
@@ -88,7 +89,7 @@ class WatchdogNode(ControlNode):
         speak = self._say(self.core.stop(now, "deactivated"))
         if speak is not None:
             speak()
-        self.figures = self.core.snapshot(now)
+        self.figures = snapshot(self.core, now)
         self.publish_state()
         self.output.wait_for_all_acked(ACK_TIMEOUT)
 
@@ -113,7 +114,7 @@ class WatchdogNode(ControlNode):
         command = core.tick(now, self.read_joints(), self._read(self._planned))
         speak = self._say(command)
         if self.loop.statistics.ticks % SNAPSHOT_TICKS == 0:
-            self.figures = core.snapshot(now)
+            self.figures = snapshot(core, now)
         return speak
 
     def _read(self, source: PolledInput) -> Trajectory | None:

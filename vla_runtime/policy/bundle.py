@@ -60,7 +60,7 @@ def load_bundle(path: str | Path, *, verify: bool = True) -> Bundle:
     if verify:
         _check_hashes(bundle)
         check_contract(bundle.policy, str(root / POLICY_FILE))
-        check_graphs(bundle)
+        check_graphs(bundle.policy, bundle.file)
     return bundle
 
 

@@ -1,27 +1,26 @@
 """Reads the inputs and outputs of an ONNX file, and holds them to policy.yaml."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from vla_runtime.engines.base import TensorSpec
+from vla_runtime.policy.bundle_model import PolicyModel
 from vla_runtime.policy.contract import check_shapes
 from vla_runtime.policy.errors import BundleError
 
-if TYPE_CHECKING:
-    from vla_runtime.policy.bundle import Bundle
 
+def check_graphs(policy: PolicyModel, file: Callable[[str], Path]) -> None:
+    """Refuse a bundle whose ONNX files contradict policy.yaml or reach outside the bundle for their weights.
 
-def check_graphs(bundle: Bundle) -> None:
-    """Refuse a bundle whose ONNX files contradict policy.yaml or reach outside the bundle for their weights."""
-    for stage, model in bundle.policy.stages.items():
-        path = bundle.stage_path(stage)
+    ``file``: gives the path of a file of the bundle by its name, and refuses those that are not listed.
+    """
+    for stage, model in policy.stages.items():
+        path = file(model.file)
         inputs, outputs, external = read_graph(path)
         for name in external:
-            bundle.file(name)
+            file(name)
         shapes = {name: list(spec.shape) for name, spec in {**inputs, **outputs}.items()}
-        check_shapes(bundle.policy, stage, shapes, str(path))
+        check_shapes(policy, stage, shapes, str(path))
         for role, found, declared in (("input", inputs, model.inputs), ("output", outputs, model.outputs)):
             _compare(f"{path}: stage '{stage}'", role, found, declared)
 

@@ -2,18 +2,8 @@
 
 import numpy as np
 
-from vla_runtime.policy.bundle import Bundle
 from vla_runtime.policy.bundle_model import PolicyModel
 from vla_runtime.policy.errors import BundleError
-
-
-def make_space(bundle: Bundle) -> "ActionSpace":
-    """Return the action space of ``bundle``; BundleError where its kinematics do not fit."""
-    if bundle.policy.action.end_effectors:
-        from vla_runtime.policy.end_effector import EndEffectorSpace
-
-        return EndEffectorSpace(bundle)
-    return ActionSpace(bundle.policy)
 
 
 class ActionSpace:

@@ -12,7 +12,7 @@ from vla_runtime.policy.bundle import Bundle
 from vla_runtime.policy.errors import BundleError, ObservationError, UnreachableError
 from vla_runtime.policy.policy import Observation, PolicyOutput, Prefix
 from vla_runtime.policy.preprocess import images_tensor
-from vla_runtime.policy.space import make_space
+from vla_runtime.policy.spaces import make_space
 from vla_runtime.policy.tokenizer import InstructionTokenizer
 
 
