@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -98,3 +102,22 @@ def test_registry_names():
     assert resolve("auto") in ENGINES
     with pytest.raises(EngineError, match="'abacus'.*onnxruntime"):
         resolve("abacus")
+
+
+RUN = """
+import sys
+from pathlib import Path
+from vla_runtime.engines.registry import make_engine
+make_engine("onnxruntime", Path(sys.argv[1]), "head")
+"""
+
+
+def test_nothing_is_noted_for_others(log, tmp_path):
+    """ONNX Runtime keeps its telemetry in the home folder; in CI it keeps none, so this is none."""
+    home = tmp_path / "home"
+    home.mkdir()
+    quiet = ("CI", "ORT_DISABLE_TELEMETRY", "ORT_RUNNING_UNIT_TESTS", "TF_BUILD", "GITHUB_ACTIONS", "XDG_CACHE_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in quiet} | {"HOME": str(home)}
+
+    subprocess.run([sys.executable, "-c", RUN, str(log)], env=environment, check=True, timeout=60)
+    assert not [path for path in home.rglob("*onnxruntime*") if path.is_file()]
