@@ -134,6 +134,16 @@ def test_a_late_input_is_marked(board):
     assert age.late
 
 
+def test_lost_frames_are_named_by_topic_with_what_to_do(board):
+    assert "Lost" not in drawn(board, 10.0)
+    values = {"camera./front/image_raw.lost": "312", "camera./front/image_raw.lost_share": "0.01",
+              "camera./wrist/image_raw.lost": "0", "camera./third/image_raw.lost": "None"}  # fmt: skip
+    board.hear_diagnostics("policy: inputs", Status(9.9, 0, "pictures and joints in time", values))
+    assert board.view(10.0).lost == {"/front/image_raw": 312}
+    text = " ".join(drawn(board, 10.0).split())
+    assert "Lost /front/image_raw 312 frames: see 'Pictures are lost' in docs/troubleshooting.md" in text
+
+
 def test_nothing_heard_says_what_to_do():
     text = drawn(Board(), 1.0)
     assert "Nothing heard" in text

@@ -79,6 +79,7 @@ class View:
     ages: tuple[Age, ...] = ()
     missed: Mapping[str, int] = field(default_factory=dict)
     refused: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)  # frames that never came whole, by camera topic
     executor: Mapping[str, str] = field(default_factory=dict)
     policy: Mapping[str, str] = field(default_factory=dict)
     policy_state: str = "no news"
@@ -160,6 +161,7 @@ class Board:
                 **self._counts(("watchdog", "state"), "refused.", "watchdog"),
                 **self._executor_refusals(),
             },
+            lost=self._lost(),
             executor=self._of("executor"),
             policy=self._of("policy"),
             policy_state=policy.message if policy is not None and now - policy.received <= NEWS_S else "no news",
@@ -223,6 +225,13 @@ class Board:
         found = {key.removeprefix("refused."): _number(value) for key, value in self._of("executor").items()
                  if key.startswith("refused.")}  # fmt: skip
         return {f"plan {key}": int(value) for key, value in found.items() if value}
+
+    def _lost(self) -> dict[str, int]:
+        inputs = self._tasks.get(("policy", "inputs"))
+        values = inputs.values if inputs is not None else {}
+        found = {key.removeprefix("camera.").removesuffix(".lost"): _number(value) for key, value in values.items()
+                 if key.startswith("camera.") and key.endswith(".lost")}  # fmt: skip
+        return {topic: int(count) for topic, count in found.items() if count}
 
     def _problems(self, now: float) -> tuple[tuple[str, str, int], ...]:
         found = [

@@ -1,6 +1,7 @@
 """The board as a terminal screen: readable at 80 columns, in colour and without."""
 
 import math
+from collections.abc import Mapping
 
 from rich.console import Group, RenderableType
 from rich.panel import Panel
@@ -155,7 +156,14 @@ def _counters(view: View, width: int) -> Table:
     table.add_column(width=width - 11)
     table.add_row(Text("Misses", style="bold"), _counts(view.missed))
     table.add_row(Text("Refused", style="bold"), _counts(view.refused))
+    if view.lost:
+        table.add_row(Text("Lost", style="bold"), _lost(view.lost))
     return table
+
+
+def _lost(frames: Mapping[str, int]) -> Text:
+    counts = ", ".join(f"{topic} {count} frames" for topic, count in frames.items())
+    return Text(f"{counts}: see 'Pictures are lost' in docs/troubleshooting.md")
 
 
 def _counts(counts) -> Text:
