@@ -1,0 +1,44 @@
+"""The executor says once that the first plan is here, and which; one that is refused is not it."""
+
+from types import SimpleNamespace
+
+import pytest
+from builtin_interfaces.msg import Duration
+from rclpy.serialization import serialize_message
+from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
+
+from vla_runtime.nodes.executor_node import ExecutorNode
+
+
+def answer(request_id: str) -> bytes:
+    message = JointTrajectory(joint_names=["a"])
+    message.header.frame_id = request_id
+    message.points = [
+        JointTrajectoryPoint(positions=[0.0], time_from_start=Duration(nanosec=20_000_000 * i)) for i in range(3)
+    ]
+    return serialize_message(message)
+
+
+@pytest.fixture
+def executor(lonely, monkeypatch):
+    """An executor that waits for its first plan; `said` are its log lines, `verdicts` what its core thinks of plans."""
+    node = lonely(ExecutorNode, "--ros-args", "-p", "autostart:=false")
+    said, verdicts = [], []
+    monkeypatch.setattr(node, "log_later", lambda level, text: said.append((level, text)))
+    node.core = SimpleNamespace(flush=lambda cause: None, offer=lambda now, chunk: verdicts.pop(0))
+    node.first_tick_is_due(0.0)
+    return SimpleNamespace(node=node, said=said, verdicts=verdicts)
+
+
+def test_the_first_plan_that_is_taken_is_told_once(executor):
+    executor.verdicts += ["too old", None, None]
+    for number in range(3):
+        executor.node._offer(1.0, 1.0, answer(f"ab12:{number}"))
+    assert executor.said == [
+        ("warning", "plan ab12:0 refused: too old"),
+        ("info", "the first plan is here: ab12:1"),
+    ]
+    executor.node.first_tick_is_due(2.0)
+    executor.verdicts.append(None)
+    executor.node._offer(2.0, 2.0, answer("ab12:9"))
+    assert executor.said[-1] == ("info", "the first plan is here: ab12:9")
