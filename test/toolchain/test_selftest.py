@@ -38,7 +38,12 @@ def test_no_gpu_is_said_and_a_gpu_without_tensorrt_fails(tmp_path, monkeypatch):
 
 def test_policy_checks_on_a_good_bundle_and_on_a_changed_one(tmp_path):
     bundle = write_tiny_bundle(tmp_path / "tiny")
-    assert [result.level for result in policy(bundle, "auto")] == [OK, OK, OK]
+    results = policy(bundle, "auto")
+    assert [result.level for result in results] == [OK, OK, OK]
+    # 50 waypoints of 20 ms: 49 ticks from the first to the last, as the executor counts.
+    latency = results[-1]
+    assert latency.figures["horizon_ticks"] == 49
+    assert latency.found.endswith(f"to {49 - latency.figures['delay_ticks']}")
     stage = bundle / "vision.onnx"
     stage.write_bytes(stage.read_bytes()[:-1] + b"\0")
     results = policy(bundle, "auto")
