@@ -176,12 +176,12 @@ def test_smolvlas_prefix_is_computed_once(smolvla):
 
 def test_mistakes_are_named(act, smolvla, tmp_path, capsys):
     checkpoint = act[2].bundle.path.parent / "checkpoint"
-    for arguments, word in (
-        (["--joints", "a,b"], "--joints names 2 joints"),
-        (["--joints", JOINTS, "--fps", "0"], "--fps"),
+    for arguments, code, word in (
+        (["--joints", "a,b"], 1, "--joints names 2 joints"),
+        (["--joints", JOINTS, "--fps", "0"], 2, "--fps is 0.0"),
     ):
         base = ["export", str(checkpoint), "--out", str(tmp_path / "x")]
-        assert main([*base, *([] if "--fps" in arguments else ["--fps", "30"]), *arguments]) == 1
+        assert main([*base, *([] if "--fps" in arguments else ["--fps", "30"]), *arguments]) == code
         assert word in capsys.readouterr().err
     base = ["export", str(tmp_path), "--out", str(tmp_path / "y"), "--joints", JOINTS, "--fps", "30"]
     assert main(base) == 1
