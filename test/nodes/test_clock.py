@@ -193,3 +193,30 @@ def test_the_start_of_a_simulated_clock_is_no_jump(clocks):
     assert clock.to_steady(100 * NANO + round((clocks.steady - 0.1) * NANO)) == pytest.approx(
         clocks.steady - 0.1, abs=1e-6
     )
+
+
+@given(
+    st.floats(0.021, 10.0), st.booleans(), st.floats(0.0, 0.018), st.floats(0.02, 1.9), st.floats(0.0, 1.5),
+    st.floats(0.0, 0.001),
+)  # fmt: skip
+def test_around_a_jump_of_any_size_a_stamp_keeps_its_age(size_s, forward, unread_s, since_s, age_s, ahead_s):
+    """Whether stamped before or after it, by a host that is a little ahead; read every 20 ms. Only after a jump back
+    one stamp can be two instants that are both past: then it may be taken for the younger one."""
+    clocks = Clocks()
+    clock = StampClock(clocks.ros_ns, lambda: clocks.steady)
+    clock.watch()
+    clocks.steady += unread_s
+    jumped = clocks.steady
+    clocks.shift_ns += round((size_s if forward else -size_s) * NANO)
+    clocks.steady += 0.02 - unread_s
+    assert clock.watch() is not None
+    clocks.steady = jumped + since_s
+    stamped = clocks.steady - age_s
+    shift_ns = clocks.shift_ns if stamped >= jumped else EPOCH_NS
+    read = clock.to_steady(shift_ns + round((stamped + ahead_s) * NANO))
+    wanted = [stamped + ahead_s]
+    if abs(stamped - jumped) < 0.04:  # the jump is known to a period only
+        wanted += [stamped + ahead_s - size_s, stamped + ahead_s + size_s]
+    elif not forward and stamped < jumped and jumped - 0.04 <= stamped + size_s <= clocks.steady + age_s / 20.0:
+        wanted.append(stamped + ahead_s + size_s)
+    assert min(abs(read - instant) for instant in wanted) < 1e-6

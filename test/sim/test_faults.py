@@ -105,3 +105,16 @@ def test_a_command_that_is_late_in_time_is_found_out(monkeypatch):
 def test_an_unknown_kind_is_refused_with_the_names():
     with pytest.raises(ValueError, match="no kind of fault 'gremlin'; there are: hang, crash"):
         Campaign(LIMITS, kinds=["gremlin"])
+
+
+@pytest.mark.parametrize("size_s", [0.021, 0.05, 0.099, 0.12, 5.0, -0.021, -0.05, -0.3, -5.0])
+def test_a_step_of_the_ros_clock_of_any_size_leaves_the_policy_in_command(size_s):
+    """A time server corrects by tens of milliseconds: that is no reason to take the arm from anybody."""
+    for seed in range(2):
+        world = ControlWorld(seed, six_joints())
+        world.run(2.5)
+        world.clock_s += size_s
+        world.run(2.5)
+        assert [str(change.target) for change in world.watchdog.transitions] == ["WARMUP", "NOMINAL"]
+        assert not world.watchdog.refused and not world.executor.snapshot()["refused_total"]
+        assert not world.truth.violations

@@ -24,8 +24,12 @@ MEMORY_S = 2.0
 QUIET_S = 0.3
 """How long after a restart the ROS clock may catch up: /clock comes by way of the thread that was busy."""
 
-AHEAD_S = 0.1
-"""A stamp this far ahead may still be one of now: hosts differ a little, and /clock comes in steps."""
+AHEAD_WEIGHT = 20.0
+"""After a jump back, a stamp may be a little ahead of now (hosts differ, /clock comes in steps) or old, from before the
+jump: so many times less likely is each second ahead than a second of age."""
+
+SLACK_S = 0.01
+"""By so much a stamp may be on the wrong side of the jump: hosts differ."""
 
 READ_TOLERANCE_S = 2e-4
 """Both clocks must be read within this time of each other; otherwise the thread was interrupted: read again."""
@@ -58,7 +62,9 @@ class StampClock:
         self._lock = threading.Lock()
         self._offset_ns: int | None = None  # ROS nanoseconds at steady zero
         self._before_ns: int | None = None  # the same, before the last jump
-        self._moved: tuple[int, int] | None = None  # ROS nanoseconds that were new when read, and the offset then
+        # ROS nanoseconds that were new when read, the offset then, and when that was (steady)
+        self._moved: tuple[int, int, float] | None = None
+        self._jumped_after = -math.inf  # the last reading before the last jump (steady)
         self._counts = True
         self._quiet_until = -math.inf
         self._last: Jump | None = None
@@ -81,8 +87,9 @@ class StampClock:
     def to_steady(self, stamp_ns: int) -> float:
         """Steady seconds of a stamp that arrived just now.
 
-        After a jump the stamp may come from before it: of the two readings the younger one that is not far in the
-        future holds. A stamp in the future (another host's clock) stays in the future: its user judges it.
+        For a while after a jump the stamp may come from before it. Of the two readings only those hold that lie on
+        their side of the jump; of both, the younger one that is not ahead, or hardly so. A stamp in the future
+        (another host's clock) stays in the future: its user judges it.
         """
         with self._lock:
             now = self._read()
@@ -90,8 +97,10 @@ class StampClock:
             if self._before_ns is None:
                 return t
             before = (stamp_ns - self._before_ns) / NANO
-            present = now + AHEAD_S
-            return max([x for x in (t, before) if x <= present], default=min(t, before))
+            since, before_it = t >= self._jumped_after - SLACK_S, before <= self._last.at + SLACK_S
+            if since != before_it:
+                return t if since else before
+            return min((t, before), key=lambda x: now - x if x <= now else AHEAD_WEIGHT * (x - now))
 
     def to_stamp(self, t: float) -> int:
         """ROS nanoseconds of an instant on the steady clock, as the ROS clock counts now; never negative."""
@@ -120,8 +129,8 @@ class StampClock:
             if counts and abs(size_s) >= self._step_s:
                 self.jumps += 1
                 self._before_ns, self._last = self._moved[1], Jump(now, size_s)
-                self._pending = self._last
-            self._moved = ros, offset
+                self._jumped_after, self._pending = self._moved[2], self._last
+            self._moved = ros, offset, now
         if self._last is not None and self._before_ns is not None and now - self._last.at > MEMORY_S:
             self._before_ns = None
         self._offset_ns = offset

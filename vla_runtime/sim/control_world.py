@@ -21,11 +21,13 @@ from vla_runtime.control.trajectory import JointSample, Trajectory
 from vla_runtime.control.watchdog import Watchdog
 from vla_runtime.control.watchdog_settings import WatchdogSettings, watchdog_settings
 from vla_runtime.control.watchdog_states import Command, State
+from vla_runtime.nodes.clock import NANO, StampClock
 from vla_runtime.sim.scripted_policy import ScriptedPolicy, SmoothPath
 from vla_runtime.sim.truth import Truth
 
 PERIOD_S = 0.02
 DELAY_S = 0.0005  # of a message between two processes on one machine
+_EPOCH_NS = 1_790_000_000 * NANO  # ROS time when the world begins
 
 
 class ControlWorld:
@@ -60,6 +62,7 @@ class ControlWorld:
         self.lose_requests = self.lose_answers = False
         self.copies = 1
         self.clock_s = 0.0
+        self._clock = StampClock(lambda: _EPOCH_NS + round((self.now + self.clock_s) * NANO), lambda: self.now)
         self.pushed: np.ndarray | float = 0.0
         self.ticks = 0
         self.sound_at = 0.0  # when the last fault ends that is known of
@@ -135,8 +138,8 @@ class ControlWorld:
         return t + self.clock_s
 
     def _unstamp(self, stamp: float) -> float:
-        """Return a stamp as steady time by the clock of now: after a jump, what was on its way looks odd."""
-        return stamp - self.clock_s
+        """Return a stamp as steady time, as the nodes read it: after a jump, what was on its way may look odd."""
+        return self._clock.to_steady(_EPOCH_NS + round(stamp * NANO))
 
     # Robot
 
@@ -187,7 +190,7 @@ class ControlWorld:
     def _answer_arrives(self, chunk: ActionChunk, clock_then_s: float, lost: bool) -> None:
         if lost:  # on its way to the executor and to the watchdog alike
             return
-        chunk = replace(chunk, t0=chunk.t0 + clock_then_s - self.clock_s)
+        chunk = replace(chunk, t0=self._unstamp(chunk.t0 + clock_then_s))
         self.truth.answered(self.now, chunk.request_id, chunk.t0)
         self.watchdog.saw_answer(self.now, chunk.request_id, chunk.t0)
         if self.executor_on:
@@ -236,6 +239,7 @@ class ControlWorld:
 
     def _watchdog_tick(self) -> None:
         self._at(self.now + PERIOD_S, self._watchdog_tick)
+        self._clock.watch()
         self.ticks += 1
         planned, self._planned_seen = self._planned_seen, None
         try:
