@@ -13,6 +13,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from vla_runtime.cli import main
+from vla_runtime.toolchain.against.llama_layer import make_layer
+from vla_runtime.toolchain.against.onnx_decode import decode_model
+from vla_runtime.toolchain.export.merge import merge_linears
 from vla_runtime.toolchain.tiny_bundle import write_tiny_bundle
 
 ROOT = Path(__file__).parents[2]
@@ -165,3 +168,11 @@ def test_vla_build_keeps_plans_and_builds_nothing_twice(tmp_path):
     )
     lines = done.stdout.splitlines()
     assert lines[-2:] == ["built|built|built", "was there already|was there already|was there already"]
+
+
+def test_merged_int4_linears(tmp_path):
+    model = decode_model(make_layer(256, 512), 1)
+    assert merge_linears(model) == 2  # queries, keys and values; the gate and its partner
+    path = tmp_path / "merged.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert sizes_of(path)

@@ -1,4 +1,4 @@
-"""The decode step as this package runs it: an ONNX file in the form that `vla quantize` writes, on ONNX Runtime."""
+"""The decode step as this package runs it: an ONNX file in the form that `vla export` and `vla quantize` write."""
 
 from pathlib import Path
 
@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from vla_runtime.engines.onnxruntime_engine import OnnxRuntimeEngine
 from vla_runtime.engines.settings import EngineSettings
 from vla_runtime.toolchain.against.llama_layer import EPSILON, GROUP, Int4Linear, Layer
+from vla_runtime.toolchain.export.merge import merge_linears
 from vla_runtime.toolchain.quantize.int4 import pack
 from vla_runtime.toolchain.quantize.rewrite import OPSET
 
@@ -18,7 +19,10 @@ class OnnxDecode:
 
     def __init__(self, layer: Layer, layers: int, threads: int, folder: Path):
         path = folder / "decode.onnx"
-        onnx.save(decode_model(layer, layers), str(path))
+        model = decode_model(layer, layers)
+        merge_linears(model)
+        onnx.save(model, str(path))
+        del model
         self._engine = OnnxRuntimeEngine(path, "decode", EngineSettings(threads=threads))
         path.unlink()
         self._shape = (1, 1, layer.hidden)

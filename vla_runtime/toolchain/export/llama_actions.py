@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vla_runtime.errors import UserError
+from vla_runtime.toolchain.export.attention import Norm, as_keys, as_values, attend, heads, score_mask, turn
 from vla_runtime.toolchain.export.hf_weights import Weights, load_into, read_weights
 from vla_runtime.toolchain.export.int4_stages import Int4Stages
 from vla_runtime.toolchain.export.lerobot_checkpoint import RADIANS_PER, Checkpoint
@@ -26,34 +27,37 @@ class Core(nn.Module):
         config = model.config
         if bins > vocabulary:
             raise UserError(f"config.json: {bins} bins do not fit the vocabulary of {vocabulary}")
-        self.words, self.layers, self.norm = model.model.embed_tokens, model.model.layers, model.model.norm
+        self.words, self.layers = model.model.embed_tokens, model.model.layers
         rows = torch.arange(vocabulary - 1, vocabulary - 1 - bins, -1)
         self.head = nn.Parameter(model.lm_head.weight.detach()[rows].clone())
         self.bin_words = nn.Parameter(self.words.weight.detach()[rows].clone())
+        self.norm = Norm(model.model.norm)
+        self.norms = nn.ModuleList(
+            nn.ModuleList([Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)]) for layer in self.layers
+        )
         self.size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+        self.groups = config.num_attention_heads // config.num_key_value_heads
         self.register_buffer("frequency", model.model.rotary_emb.inv_freq.float().clone())
 
-    def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
-        """Rotary embedding, halves. x (1, s, heads, d), positions (1, s)."""
+    def angles(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what ``turn`` reads for positions (1, s)."""
         angle = (positions[..., None].float() * self.frequency)[:, :, None, :]
-        half = x.shape[-1] // 2
-        first, second = x[..., :half], x[..., half:]
         cos, sin = angle.cos(), angle.sin()
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
+        return torch.cat([cos, cos], dim=-1), torch.cat([-sin, sin], dim=-1)
 
-    def project(self, layer: nn.Module, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of one layer, rotated."""
-        attention, normed = layer.self_attn, layer.input_layernorm(x)
+    def project(self, index: int, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (scaled), keys and values of one layer, rotated."""
+        attention, normed = self.layers[index].self_attn, self.norms[index][0](x)
         query, key, value = (
-            projection(normed).unflatten(-1, (-1, self.size))
-            for projection in (attention.q_proj, attention.k_proj, attention.v_proj)
+            heads(each, normed, self.size) for each in (attention.q_proj, attention.k_proj, attention.v_proj)
         )
-        return self.rotate(query, positions), self.rotate(key, positions), value
+        scale = self.size**-0.5
+        return turn(query, cos * scale, sin * scale), turn(key, cos, sin), value
 
-    def finish(self, layer: nn.Module, x: Tensor, seen: Tensor) -> Tensor:
+    def finish(self, index: int, x: Tensor, seen: Tensor) -> Tensor:
         """The rest of one layer."""
-        x = x + layer.self_attn.o_proj(seen)
-        return x + layer.mlp(layer.post_attention_layernorm(x))
+        x = x + self.layers[index].self_attn.o_proj(seen)
+        return x + self.layers[index].mlp(self.norms[index][1](x))
 
 
 class Prefill(nn.Module):
@@ -69,16 +73,14 @@ class Prefill(nn.Module):
 
     def read(self, x: Tensor, mask: Tensor):
         """Return logits (1, bins), keys and values (1, layers, s + more, kv, d), mask (1, s). x (1, s, width)."""
-        from vla_runtime.toolchain.export.smolvla import attend
-
         core = self.core
-        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        cos, sin = core.angles((mask.cumsum(1) - 1).clamp(min=0))
         order = torch.arange(x.shape[1])
-        allowed = (order[None, :] <= order[:, None])[None] & (mask > 0.5)[:, None, :]
+        added = score_mask((order[None, :] <= order[:, None])[None] & (mask > 0.5)[:, None, :], core.groups)
         keys, values = [], []
-        for layer in core.layers:
-            query, key, value = core.project(layer, x, positions)
-            x = core.finish(layer, x, attend(query, key, value, allowed))
+        for index in range(len(core.layers)):
+            query, key, value = core.project(index, x, cos, sin)
+            x = core.finish(index, x, attend(query, as_keys(key), as_values(value), added))
             keys.append(key)
             values.append(value)
         last = (mask * torch.arange(1, x.shape[1] + 1)).argmax(1, keepdim=True)
@@ -97,19 +99,18 @@ class Decode(nn.Module):
 
     def forward(self, token: Tensor, step: Tensor, context_keys: Tensor, context_values: Tensor, prefix_mask: Tensor):
         """Return logits (1, bins) and the new rows of the cache (1, layers, 1, kv, d)."""
-        from vla_runtime.toolchain.export.smolvla import attend
-
         core = self.core
         x = core.bin_words[token]
-        positions = prefix_mask.sum(1, keepdim=True) + step[None].float()
+        cos, sin = core.angles(prefix_mask.sum(1, keepdim=True) + step[None].float())
         earlier = torch.arange(self.more)[None] < step[:, None]
-        seen = torch.cat([prefix_mask > 0.5, earlier, torch.ones(1, 1, dtype=torch.bool)], dim=1)[:, None, :]
+        seen = torch.cat([prefix_mask > 0.5, earlier, torch.ones(1, 1, dtype=torch.bool)], dim=1)
+        added = score_mask(seen[:, None, :], core.groups)
         keys, values = [], []
-        for index, layer in enumerate(core.layers):
-            query, key, value = core.project(layer, x, positions)
+        for index in range(len(core.layers)):
+            query, key, value = core.project(index, x, cos, sin)
             whole_key = torch.cat([context_keys[:, index], key], dim=1)
             whole_value = torch.cat([context_values[:, index], value], dim=1)
-            x = core.finish(layer, x, attend(query, whole_key, whole_value, seen))
+            x = core.finish(index, x, attend(query, as_keys(whole_key), as_values(whole_value), added))
             keys.append(key)
             values.append(value)
         return core.norm(x)[:, 0] @ core.head.T, torch.stack(keys, 1), torch.stack(values, 1)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vla_runtime.errors import UserError
+from vla_runtime.toolchain.export.attention import Norm, as_keys, as_values, attend, heads, score_mask, turn
 from vla_runtime.toolchain.export.lerobot_checkpoint import Checkpoint
 from vla_runtime.toolchain.export.request import Exported, ExportRequest
 from vla_runtime.toolchain.export.stages import StageSource
@@ -19,39 +20,19 @@ WAVELENGTH = 10_000.0
 LONGEST = 4096  # tokens of pictures, text and actions together
 
 
-MASKED = -30_000.0  # far below any score, and finite in fp16 and bf16 too: -inf there makes NaN of a row
-
-
 class Rotary(nn.Module):
-    """Rotary embedding as SmolVLA has it: halves, not pairs. A table, so that no engine rounds the angles to 16 bit."""
+    """Rotary embedding's angles. A table, so that no engine rounds them to 16 bit."""
 
     def __init__(self, size: int, length: int):
         super().__init__()
         scale = WAVELENGTH ** (torch.arange(size // 2, dtype=torch.float32) * (2.0 / size))
         angle = torch.arange(length)[:, None].float() / scale
-        self.register_buffer("cos", angle.cos())
-        self.register_buffer("sin", angle.sin())
+        self.register_buffer("cos", torch.cat([angle.cos(), angle.cos()], dim=-1))
+        self.register_buffer("sin", torch.cat([-angle.sin(), angle.sin()], dim=-1))
 
-    def forward(self, x: Tensor, positions: Tensor) -> Tensor:
-        """x (1, s, heads, d), positions (1, s) int64."""
-        half = x.shape[-1] // 2
-        first, second = x[..., :half], x[..., half:]
-        cos, sin = (table[positions][:, :, None, :] for table in (self.cos, self.sin))
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1)
-
-
-def attend(query: Tensor, key: Tensor, value: Tensor, allowed: Tensor) -> Tensor:
-    """Grouped attention: query (1, q, heads, d), key, value (1, k, kv, d), allowed (1, q, k) -> (1, q, heads*d)."""
-    groups = query.shape[2] // key.shape[2]
-    key, value = (each.repeat_interleave(groups, dim=2) for each in (key, value))
-    scores = torch.einsum("bqhd,bkhd->bhqk", query, key) * query.shape[-1] ** -0.5
-    weights = scores.masked_fill(~allowed[:, None], MASKED).softmax(-1)
-    return torch.einsum("bhqk,bkhd->bqhd", weights, value).flatten(2)
-
-
-def heads(projection: nn.Module, x: Tensor, size: int) -> Tensor:
-    """Project and split into heads: (1, s, n, size)."""
-    return projection(x).unflatten(-1, (-1, size))
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what ``turn`` reads for positions (1, s) int64: cos, sin (1, s, 1, d)."""
+        return self.cos[positions][:, :, None], self.sin[positions][:, :, None]
 
 
 class Vision(nn.Module):
@@ -79,7 +60,15 @@ class Vision(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Encode all cameras as one batch and lay their tokens in a row."""
         x = self.patches(images).flatten(2).transpose(1, 2) + self.positions
-        x = self.norm(self.encoder(inputs_embeds=x, attention_mask=None).last_hidden_state)
+        for layer in self.encoder.layers:
+            attention, normed = layer.self_attn, layer.layer_norm1(x)
+            query, key, value = (
+                heads(each, normed, attention.head_dim)
+                for each in (attention.q_proj, attention.k_proj, attention.v_proj)
+            )
+            x = x + attention.out_proj(attend(query * attention.scale, as_keys(key), as_values(value)))
+            x = x + layer.mlp(layer.layer_norm2(x))
+        x = self.norm(x)
         tokens = self.connector(x)
         tokens = tokens * math.sqrt(tokens.shape[-1])
         count = images.shape[0]
@@ -90,8 +79,9 @@ class Vision(nn.Module):
 class Backbone(nn.Module):
     """Prefill: image tokens, text and state to the keys and values that the expert attends to, for all its layers.
 
-    keys, values: (1, layers, s, kv, d). For layers with cross-attention they have gone through the expert's own
-    projections already. prefix_mask (1, s) float: 1 for real tokens.
+    keys (1, layers, kv, d, s), values (1, layers, kv, s, d), as the products of the action stage read them. For layers
+    with cross-attention they have gone through the expert's own projections already. prefix_mask (1, s) float: 1 for
+    real tokens.
     """
 
     def __init__(self, flow: nn.Module):
@@ -107,7 +97,11 @@ class Backbone(nn.Module):
             for expert, cross in self.kinds.values()
             if cross
         )
+        self.norms = nn.ModuleList(
+            nn.ModuleList([Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)]) for layer in text.layers
+        )
         self.size = model.config.text_config.head_dim
+        self.groups = model.config.text_config.num_attention_heads // model.config.text_config.num_key_value_heads
         self.rotate = Rotary(self.size, LONGEST)
 
     def forward(self, image_tokens: Tensor, text_tokens: Tensor, text_mask: Tensor, state: Tensor):
@@ -115,36 +109,34 @@ class Backbone(nn.Module):
         text = self.words(text_tokens) * math.sqrt(image_tokens.shape[-1])
         x = torch.cat([image_tokens, text, self.state_proj(state)[:, None]], dim=1)
         ones = torch.ones(1, image_tokens.shape[1])
-        mask = torch.cat([ones, text_mask.float(), torch.ones(1, 1)], dim=1)
-        positions = mask.long().cumsum(1) - 1
-        real = mask > 0.5
+        real = torch.cat([ones, text_mask.float(), torch.ones(1, 1)], dim=1)
+        cos, sin = self.rotate(real.long().cumsum(1) - 1)
+        scale = self.size**-0.5
+        seen = real > 0.5
         length = x.shape[1]
         # Pictures and text see each other whole; they do not see the state, which sees all. Padding sees too, or its
         # rows would be empty; nobody sees it.
         order = torch.arange(length)
         sees = (order[None, :] < length - 1) | (order[:, None] == length - 1)
-        allowed = sees[None] & real[:, None, :]
+        added = score_mask(sees[None] & seen[:, None, :], self.groups)
         keys, values, cross_index = [], [], 0
-        for index, layer in enumerate(self.layers):
-            attention, normed = layer.self_attn, layer.input_layernorm(x)
-            query, key = (
-                self.rotate(heads(p, normed, self.size), positions) for p in (attention.q_proj, attention.k_proj)
-            )
+        for index, (layer, (before, behind)) in enumerate(zip(self.layers, self.norms)):
+            attention, normed = layer.self_attn, before(x)
+            key = turn(heads(attention.k_proj, normed, self.size), cos, sin)
             value = heads(attention.v_proj, normed, self.size)
             if index in self.kinds:
+                given = key, value
                 if self.kinds[index][1]:
-                    key_proj, value_proj = self.projections[cross_index]
+                    given = (heads(p, e.flatten(2), self.size) for p, e in zip(self.projections[cross_index], given))
                     cross_index += 1
-                    keys.append(heads(key_proj, key.flatten(2), self.size))
-                    values.append(heads(value_proj, value.flatten(2), self.size))
-                else:
-                    keys.append(key)
-                    values.append(value)
+                for kept, each in zip((keys, values), given):
+                    kept.append(each)
             if index == max(self.kinds):
                 break
-            x = x + attention.o_proj(attend(query, key, value, allowed))
-            x = x + layer.mlp(layer.post_attention_layernorm(x))
-        return torch.stack(keys, 1), torch.stack(values, 1), mask
+            query = turn(heads(attention.q_proj, normed, self.size), cos * scale, sin * scale)
+            x = x + attention.o_proj(attend(query, as_keys(key), as_values(value), added))
+            x = x + layer.mlp(behind(x))
+        return torch.stack([as_keys(e) for e in keys], 1), torch.stack([as_values(e) for e in values], 1), real
 
 
 class Action(nn.Module):
@@ -155,7 +147,11 @@ class Action(nn.Module):
         model, config = flow.vlm_with_expert, flow.config
         self.inward, self.outward = flow.action_in_proj, flow.action_out_proj
         self.mix_in, self.mix_out = flow.action_time_mlp_in, flow.action_time_mlp_out
-        self.layers, self.norm = model.lm_expert.layers, model.lm_expert.norm
+        self.layers, self.norm = model.lm_expert.layers, Norm(model.lm_expert.norm)
+        self.norms = nn.ModuleList(
+            nn.ModuleList([Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)]) for layer in self.layers
+        )
+        self.groups = model.config.text_config.num_attention_heads // model.config.text_config.num_key_value_heads
         self.cross = [cross for _, cross in layer_kinds(model).values()]
         self.size = model.config.text_config.head_dim
         self.rotate = Rotary(self.size, LONGEST)
@@ -172,24 +168,30 @@ class Action(nn.Module):
         h = self.mix_out(nn.functional.silu(self.mix_in(torch.cat([self.inward(x), wave], dim=-1))))
         rows = x.shape[1]
         order = torch.arange(rows)
-        steps = order[None]
         prefix = (prefix_mask > 0.5)[:, None, :].expand(-1, rows, -1)
         causal = (order[None, :] <= order[:, None])[None]
-        both = torch.cat([prefix, causal], dim=2)
-        offset = prefix_mask.long().sum(1, keepdim=True)
-        for index, (layer, cross) in enumerate(zip(self.layers, self.cross)):
-            attention, normed = layer.self_attn, layer.input_layernorm(h)
+        over_prefix, over_both = (
+            score_mask(seen, self.groups) for seen in (prefix, torch.cat([prefix, causal], dim=2))
+        )
+        # In cross-attention queries count from 0, else behind the prefix.
+        behind = prefix_mask.long().sum(1, keepdim=True) + order[None]
+        scale = self.size**-0.5
+        cross_turn = [scale * table for table in self.rotate(order[None])]
+        own_turn = self.rotate(behind)
+        self_turn = [scale * table for table in own_turn]
+        for index, (layer, cross, (before, after)) in enumerate(zip(self.layers, self.cross, self.norms)):
+            attention, normed = layer.self_attn, before(h)
             query = heads(attention.q_proj, normed, self.size)
             key, value = context_keys[:, index], context_values[:, index]
             if cross:
-                seen = attend(self.rotate(query, steps), key, value, prefix)
+                seen = attend(turn(query, *cross_turn), key, value, over_prefix)
             else:
-                own = self.rotate(heads(attention.k_proj, normed, self.size), offset + steps)
-                key = torch.cat([key, own], dim=1)
-                value = torch.cat([value, heads(attention.v_proj, normed, self.size)], dim=1)
-                seen = attend(self.rotate(query, offset + steps), key, value, both)
+                own = turn(heads(attention.k_proj, normed, self.size), *own_turn)
+                key = torch.cat([key, as_keys(own)], dim=3)
+                value = torch.cat([value, as_values(heads(attention.v_proj, normed, self.size))], dim=2)
+                seen = attend(turn(query, *self_turn), key, value, over_both)
             h = h + attention.o_proj(seen)
-            h = h + layer.mlp(layer.post_attention_layernorm(h))
+            h = h + layer.mlp(after(h))
         return -self.outward(self.norm(h))
 
 

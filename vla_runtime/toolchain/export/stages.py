@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vla_runtime.errors import UserError
+from vla_runtime.toolchain.export.merge import merge_linears
 
 OPSET = 21
 TOLERANCE = 2e-4  # relative to the largest value of the output, at least 1
@@ -26,10 +27,13 @@ class StageSource:
     outputs: Sequence[str]
 
 
-def write_stages(sources: Sequence[StageSource], example: dict[str, Tensor], folder: Path) -> tuple[dict, list[str]]:
+def write_stages(
+    sources: Sequence[StageSource], example: dict[str, Tensor], folder: Path, merge: bool = True
+) -> tuple[dict, list[str]]:
     """Write every stage; return (entries of policy.yaml's ``stages``, names of the files written).
 
-    ``example``: one observation's tensors by name; outputs of a stage are added for the stages after it.
+    ``example``: one observation's tensors by name; outputs of a stage are added for the stages after it. ``merge``:
+    make one product of linears that read the same tensor (not where weights are in a file of their own).
     Raises UserError naming the output that ONNX Runtime computes otherwise than PyTorch.
     """
     known, entries, files = dict(example), {}, []
@@ -45,7 +49,7 @@ def write_stages(sources: Sequence[StageSource], example: dict[str, Tensor], fol
             module, given, str(path), input_names=list(source.inputs), output_names=list(source.outputs),
             opset_version=OPSET, dynamo=True, external_data=size > EMBED_BELOW_BYTES, optimize=True, verbose=False,
         )  # fmt: skip
-        _strip(path)
+        _tidy(path, merge and size <= EMBED_BELOW_BYTES)
         _verify(path, {name: known[name] for name in source.inputs}, made)
         known |= made
         files += [path.name, *(extra.name for extra in folder.glob(f"{path.name}.data"))]
@@ -58,9 +62,11 @@ def write_stages(sources: Sequence[StageSource], example: dict[str, Tensor], fol
     return entries, files
 
 
-def _strip(path: Path) -> None:
-    """Drop the exporter's notes: they hold paths of the machine that exported."""
+def _tidy(path: Path, merge: bool) -> None:
+    """Drop the exporter's notes, which hold paths of the machine that exported; merge linears."""
     model = onnx.load(str(path), load_external_data=False)
+    if merge:
+        merge_linears(model)
     model.doc_string = ""
     del model.metadata_props[:]
     graph = model.graph
