@@ -81,7 +81,7 @@ def export_checkpoint(args: argparse.Namespace) -> Bundle:
     if made.instruction is not None and not request.tokenizer.is_file():
         raise UserError(f"{request.tokenizer} is missing: this policy reads text; give --tokenizer FILE")
     out.mkdir(parents=True, exist_ok=True)
-    # Linears that the checkpoint brought as INT4 are known by their numbers, and merged once they are INT4 again.
+    # Linears that the checkpoint brought as INT4 are known by their numbers, so those stay apart.
     stages, files = write_stages(made.sources, made.example, out, merge=made.int4 is None)
     if made.int4 is not None:
         for stage in stages.values():

@@ -11,7 +11,6 @@ import numpy as np
 import onnx
 
 from vla_runtime.errors import UserError
-from vla_runtime.toolchain.export.merge import merge_linears
 from vla_runtime.toolchain.quantize.autoawq import Requantised
 from vla_runtime.toolchain.quantize.fusion import inspect_fusion
 from vla_runtime.toolchain.quantize.int4 import dequantise
@@ -43,15 +42,12 @@ class Int4Stages:
         count = sum(len(plan.members) for plan in plans)
         if count == 0:
             return 0
-        made = rewrite(model, plans)
-        merge_linears(made)
-        path.write_bytes(made.SerializeToString(deterministic=True))
+        path.write_bytes(rewrite(model, plans).SerializeToString(deterministic=True))
         for extra in path.parent.glob(f"{path.name}.data"):
             extra.unlink()
         fusion = inspect_fusion(path)
-        layers = sum(node.op_type == "DequantizeLinear" for node in made.graph.node)
-        if fusion.unfused or fusion.fused != layers:
-            raise UserError(f"{path}: ONNX Runtime fused {fusion.fused} of {layers} INT4 layers")
+        if fusion.unfused or fusion.fused != count:
+            raise UserError(f"{path}: ONNX Runtime fused {fusion.fused} of {count} INT4 layers")
         return count
 
     def provenance(self) -> dict:
