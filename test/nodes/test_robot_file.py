@@ -36,14 +36,21 @@ def test_by_path(tmp_path):
         (GOOD + "colour: red\n", "unknown key 'colour'; there are joints, named_poses, controllers, sources"),
         (GOOD.replace("lower: -1", "lower: -180"), r"a: lower -180 looks like degrees; write radians \(-3.1416\)"),
         (GOOD.replace("upper: 1", "upper: 90"), r"a: upper 90 looks like degrees; write radians \(1.5708\)"),
+        (
+            GOOD.replace("lower: -1, upper: 1", "continuous: true") + "named_poses: {up: {a: 90}}\n",
+            "a at 90, which looks like",
+        ),
+        (GOOD + GOOD.splitlines()[1] + "\n", "'a' is given twice, in lines 2 and 3"),
+        (GOOD.replace("jerk: 3", "jerk: 3, lower: -2"), "'lower' is given twice, in lines 2 and 2"),
         ("joints: [", "is not YAML"),
         ("", "expected a mapping"),
     ],
 )
 def test_a_file_that_cannot_be_right(tmp_path, content, text):
     (tmp_path / "mine.yaml").write_text(content)
-    with pytest.raises(RobotFileError, match=text):
+    with pytest.raises(RobotFileError, match=text) as refusal:
         load_robot(str(tmp_path / "mine.yaml"))
+    assert str(refusal.value).count("mine.yaml") == 1
 
 
 @pytest.mark.parametrize(("name", "text"), [("", "robot is empty"), ("so102", "so101, so101_sim")])

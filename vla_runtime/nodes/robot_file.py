@@ -40,9 +40,11 @@ def load_robot(robot: str) -> Robot:
     path = _find(robot)
     try:
         limits = Limits.from_yaml(path)
-    except LimitsError as error:
-        raise RobotFileError(f"robot = '{robot}': {error}") from None
-    data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except LimitsError as error:  # names the file
+        raise RobotFileError(str(error)) from None
+    text = path.read_text(encoding="utf-8")
+    _refuse_repeated_keys(path, yaml.compose(text))
+    data = yaml.safe_load(text)
     if "joints" in data:  # else all of it is joints
         _refuse_unknown_keys(path, data)
     _refuse_degrees(path, limits)
@@ -58,6 +60,21 @@ def load_robot(robot: str) -> Robot:
             )
         _refuse_outside(path, name, pose, limits)
     return Robot(path, limits, poses, _controllers(path, data.get("controllers") or {}, limits.joint_names))
+
+
+def _refuse_repeated_keys(path: Path, node: yaml.Node) -> None:
+    """YAML keeps the last of two equal keys without a word: a joint written twice would lose another."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    seen: dict[str, int] = {}
+    for key, value in node.value:
+        line = key.start_mark.line + 1
+        if key.value in seen:
+            raise RobotFileError(
+                f"{path}: '{key.value}' is given twice, in lines {seen[key.value]} and {line}; rename one"
+            )
+        seen[key.value] = line
+        _refuse_repeated_keys(path, value)
 
 
 def _refuse_unknown_keys(path: Path, data: Mapping[str, Any]) -> None:
@@ -81,6 +98,11 @@ def _refuse_degrees(path: Path, limits: Limits) -> None:
 def _refuse_outside(path: Path, pose: str, joints: Mapping[str, float], limits: Limits) -> None:
     for joint, value in joints.items():
         i = limits.index(joint)
+        if abs(value) > TURNS_RAD:
+            raise RobotFileError(
+                f"{path}: named pose '{pose}' has {joint} at {value:g}, which looks like degrees; "
+                f"write radians ({math.radians(value):.4f})"
+            )
         if not limits.lower[i] <= value <= limits.upper[i]:
             raise RobotFileError(
                 f"{path}: named pose '{pose}' has {joint} at {value:g} rad, outside its limits of "
