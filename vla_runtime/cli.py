@@ -96,16 +96,16 @@ def _top_parser(arguments: list[str]) -> argparse.ArgumentParser:
     width = max(map(len, words)) + 2
     listing = "\n".join(f"  {word:<{width}}{text}" for word, text in words.items())
     parser = argparse.ArgumentParser(
-        prog="vla",
+        prog=f"vla {family}".strip(),
         description="Vision-Language-Action policies on real robots.",
-        epilog=f"commands:\n{listing}\n\n'vla COMMAND --help' explains a command.",
+        epilog=f"commands:\n{listing}\n\n'vla {prefix}COMMAND --help' explains a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         usage=f"vla {prefix}COMMAND [...]",
     )
-    known = sorted({word.split()[0] for word in COMMANDS})
+    if family:  # it is the first word, and not one to choose
+        parser.add_argument("family", help=argparse.SUPPRESS)
+    known = sorted({word.split()[0] for word in words})
     parser.add_argument("command", choices=known, metavar="COMMAND", help="one of the commands below")
-    if family:
-        parser.add_argument("member", choices=sorted(words), metavar="MEMBER", help=f"which {family}")
     return parser
 
 
