@@ -54,6 +54,15 @@ def test_oversleeping_does_not_drift():
     assert started == pytest.approx([10.023 + i * PERIOD for i in range(9)] + [10.02 + 9 * PERIOD])
 
 
+def test_ticks_stay_on_the_multiples_on_a_host_that_is_up_for_long():
+    # Added up, each tick would be 4.5e-10 s early from 2**22 s (seven weeks) on: 2 ms a day, and out of the grid.
+    stage = Stage([0.001] * 20_000)
+    stage.now = 2.0**22 + 0.003
+    first, *_, last = stage.run()
+    assert last == pytest.approx(round(last / PERIOD) * PERIOD, rel=0.0, abs=2e-9)
+    assert last - first == pytest.approx(19_999 * PERIOD, rel=0.0, abs=4e-9)
+
+
 def test_a_late_tick_runs_at_once():
     stage = Stage([0.001, 0.030, 0.001, 0.001])
     assert stage.run() == pytest.approx([10.02, 10.04, 10.07, 10.08])

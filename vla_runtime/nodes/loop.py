@@ -130,7 +130,9 @@ class ControlLoop:
         self.realtime_refusal = request_realtime(self._priority)
         self._ready.set()
         statistics = self.statistics
+        # Counted, not added up: on a host that is up for two months the rounding of the sum would be 2 ms a day.
         deadline = next_deadline(self._clock() + self._lead_s, self._period_s, self._phase_s)
+        count = round((deadline - self._phase_s) / self._period_s)
         while not self._stopping.is_set():
             self._sleep_until(deadline - self._lead_s)
             if self._stopping.is_set():
@@ -139,7 +141,8 @@ class ControlLoop:
             late = math.floor((started - deadline) / self._period_s)
             if late > 0:
                 statistics.missed += late
-                deadline += late * self._period_s
+                count += late
+                deadline = self._deadline(count)
             waited = 0.0
             try:
                 speak = self._tick(max(started, deadline))
@@ -153,7 +156,11 @@ class ControlLoop:
                 statistics.failed += 1
                 self._on_error(traceback.format_exc())
             statistics.add(spoke, self._clock() - started - waited)
-            deadline += self._period_s
+            count += 1
+            deadline = self._deadline(count)
+
+    def _deadline(self, count: int) -> float:
+        return count * self._period_s + self._phase_s
 
     def _sleep_until(self, instant: float) -> None:
         wait = instant - self._clock()
