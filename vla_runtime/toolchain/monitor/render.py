@@ -24,7 +24,8 @@ LEVEL_COLOURS = ("green", "yellow", "red", "magenta")
 WIDTH = 80
 WHAT_TO_DO = (
     "Nothing heard. Is the runtime started, in this ROS_DOMAIN_ID and namespace? `ros2 node list` should show "
-    "/watchdog, /executor and /policy; across machines both need the same ROS_AUTOMATIC_DISCOVERY_RANGE."
+    "/watchdog, /executor and /policy. ROS_AUTOMATIC_DISCOVERY_RANGE must be the same for both, too; `vla demo` has "
+    "its own of LOCALHOST."
 )
 
 
