@@ -126,7 +126,8 @@ class SimControllersNode(Runnable):
 
     def _start(self, robot: Robot) -> np.ndarray:
         limits, pose = robot.limits, self._value("pose")
-        middle = np.where((limits.lower <= 0.0) & (limits.upper >= 0.0), 0.0, (limits.lower + limits.upper) / 2)
+        with np.errstate(invalid="ignore"):  # -inf + inf of a continuous joint, which starts at 0
+            middle = np.where((limits.lower <= 0.0) & (limits.upper >= 0.0), 0.0, (limits.lower + limits.upper) / 2)
         if not pose:
             return middle
         if pose not in robot.poses:
