@@ -23,6 +23,7 @@ setup: $(VENV)/.ready system-libraries
 
 $(VENV)/.ready: setup.py requirements/lock.txt
 	$(PYTHON) -m venv $(VENV)
+	@echo "Installing the pinned packages into $(VENV), once: this takes minutes and says nothing until it is done."
 	$(PIP) install -c requirements/lock.txt -e '.[ros,sim,dev]'
 	touch $@
 
