@@ -42,6 +42,19 @@ def test_without_a_fault_nothing_falls_and_the_arm_is_where_the_plan_is_now():
         assert np.abs(away[:5]).max() < 0.005
 
 
+@pytest.mark.parametrize("off", [False, True], ids=["watchdog restarted", "watchdog switched off and on"])
+def test_an_arm_that_was_moved_while_nobody_drove_is_taken_from_where_it_is(off):
+    world = ControlWorld(3, LIMITS)
+    assert world.run_until(lambda: world.state is State.NOMINAL, 3.0)
+    if off:
+        world.watchdog.stop(world.now, "deactivated")
+        world.run(1.5)
+    world.pushed = np.where(LIMITS.discrete, 0.0, 0.3)
+    world.start_watchdog()
+    assert world.run_until(lambda: world.state is State.NOMINAL, 5.0), world.watchdog.cause
+    assert world.truth.violations == []
+
+
 @pytest.mark.parametrize("name", sorted(KINDS))
 def test_each_kind_by_itself(name):
     """From NOMINAL, through the fault, and back: the policy gets the arm again."""

@@ -12,6 +12,7 @@ from trajectory_msgs.msg import JointTrajectory
 from vla_runtime.control.executor import Executor
 from vla_runtime.control.executor_settings import EXECUTOR_TABLE
 from vla_runtime.control.request import PlanRequest
+from vla_runtime.control.standing import where_it_stands
 from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.control_node import ControlNode
@@ -37,6 +38,7 @@ class ExecutorNode(ControlNode):
         self.core: Executor | None = None
         self.figures: dict = {}
         self.in_command = False
+        self._driven = False  # somebody has the arm: the policy, a fallback, an operator
         self._silent = ""
         super().__init__("executor", EXECUTOR_TABLE)
 
@@ -90,7 +92,11 @@ class ExecutorNode(ControlNode):
             self._offer(now, at, data)
         if not self.in_command:
             self._hear_command()
-        tick = core.tick(now, self.read_joints(), self._command, self.in_command)
+        joints = self.read_joints()
+        if not self._driven:
+            limits = core.limits
+            self._command = where_it_stands(now, self._command, joints, limits, self.settings.period_s)
+        tick = core.tick(now, joints, self._command, self.in_command)
         if tick.planned is not None:
             self._publish(tick.planned)
         if tick.request is not None:
@@ -118,6 +124,7 @@ class ExecutorNode(ControlNode):
         for _, message in self._watchdog.take():
             who = next((pair.value for pair in message.values if pair.key == "in_command"), "none")
             was, self.in_command = self.in_command, who == "policy"
+            self._driven = who != "none"
             if was and not self.in_command:
                 self.core.flush(f"command left the policy: {message.message}")
 

@@ -17,6 +17,7 @@ from vla_runtime.control.executor import Executor
 from vla_runtime.control.executor_settings import executor_settings
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.request import PlanRequest
+from vla_runtime.control.standing import where_it_stands
 from vla_runtime.control.trajectory import JointSample, Trajectory
 from vla_runtime.control.watchdog import Watchdog
 from vla_runtime.control.watchdog_settings import WatchdogSettings, watchdog_settings
@@ -75,7 +76,7 @@ class ControlWorld:
         self._planned_seen: Trajectory | None = None
         self._command: Trajectory | None = None  # what the arm follows
         self._seen_command: Trajectory | None = None  # by the executor
-        self._policy_drives = False
+        self._policy_drives = self._driven = False
         self.start_executor()
         self.start_watchdog()
         self._at(0.0, self._robot)
@@ -202,6 +203,8 @@ class ControlWorld:
         self._at(self.now + PERIOD_S, self._executor_tick)
         if not self.executor_on:
             return
+        if not self._driven:
+            self._seen_command = where_it_stands(self.now, self._seen_command, self._joints_seen, self.limits, PERIOD_S)
         try:
             tick = self.executor.tick(self.now, self._joints_seen, self._seen_command, self._policy_drives)
         except Exception as error:  # the process would be gone: that is a violation, and the next one starts
@@ -256,6 +259,6 @@ class ControlWorld:
     def _command_arrives(self, command: Command) -> None:
         if command.trajectory is not None:
             self._seen_command = command.trajectory
-        self._policy_drives = command.in_command == "policy"
+        self._policy_drives, self._driven = command.in_command == "policy", command.in_command != "none"
         if command.flush and self.executor_on:
             self.executor.flush(str(command.state))
