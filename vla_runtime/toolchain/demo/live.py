@@ -50,4 +50,7 @@ def in_one_line(view: View) -> str:
     """Return a view as one line of text."""
     total = next((stage for stage in view.latency if stage.stage == "total"), None)
     inference = f", inference p50 {total.p50:.0f} ms, p99 {total.p99:.0f} ms" if total else ""
-    return f"{view.state} ({view.in_command} in command: {view.cause}), {view.stream.rate_hz:.1f} Hz{inference}"
+    if not view.heard:
+        return "nothing heard yet"
+    cause = f": {view.cause}" if view.cause else ""
+    return f"{view.state} ({view.in_command} in command{cause}), {view.stream.rate_hz:.1f} Hz{inference}"
