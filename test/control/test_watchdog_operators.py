@@ -343,6 +343,7 @@ def test_deadlines_can_be_changed_while_it_runs():
     [
         ({"answer_deadline_s": 0.6}, "answer_deadline_s = 0.6 is above policy_deadline_s = 0.5"),
         ({"window_s": 0.06}, "window_s = 0.06 is below"),
+        ({"stream_deadline_s": 0.02}, "stream_deadline_s = 0.02 is below 1.5 period_s = 0.03"),
         ({"fallback": "retreat"}, "needs retreat_poses"),
         ({"blind_fallback": "retreat"}, "unknown"),
         ({"stream_deadline_s": -1.0}, "stream_deadline_s"),

@@ -174,13 +174,13 @@ def test_ring_keeps_the_newest_in_order(tmp_path):
 
 def test_a_ring_has_its_memory_from_the_start():
     before = resident_mib()
-    ring = RunRing(6, rows=200_000)
+    ring = RunRing(6, rows=1_000_000)
     made = resident_mib()
     zero = np.zeros(6)
     for k in range(150_000):
         ring.moved(0.0, k, zero, zero)
     filled = resident_mib()
-    assert made - before > 20.0
+    assert made - before > 50.0  # of 108: what is free already is used first
     assert filled - made < 2.0
 
 

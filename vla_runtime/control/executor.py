@@ -26,9 +26,9 @@ from vla_runtime.control.schedule import DelayEstimate, KRange, Schedule, k_rang
 from vla_runtime.control.trajectory import MIN_SPACING_S, JointSample, Trajectory
 from vla_runtime.control.triggers import Triggers
 
-GRID_PHASE = 0.8
-"""Where the points of the control grid lie after a tick that is in time, as a share of the period. A tick may come
-12 ms late and its next point is still far enough ahead to be sent; and the watchdog, which speaks in between
+GRID_PHASE = 0.9
+"""Where the points of the control grid lie after a tick that is in time, as a share of the period. The tick may come
+late (by 14 ms of 20) and its next point is still far enough ahead to be sent; and the watchdog, which speaks in between
 (``WATCHDOG_PHASE``), has not passed the point at which a new plan takes over: it goes on without a seam."""
 _MOST_CAUSES = 32
 """Texts that come from outside are counted one by one only up to this many: memory stays bounded."""

@@ -22,9 +22,9 @@ from vla_runtime.control.watchdog_settings import WatchdogSettings
 from vla_runtime.control.watchdog_states import IN_COMMAND, TRANSITIONS, Command, State, Transition
 
 WATCHDOG_PHASE = 0.5
-"""Its ticks after the executor's, as a share of the period: time for what was planned to arrive, and before the next
-point of it (``GRID_PHASE``) by more than ``MIN_SPACING_S``. So no point is too near to be sent, and a new plan takes
-over where the last command still leads."""
+"""Its ticks after the executor's, as a share of the period: time for what was planned to arrive, and still before the
+next point of it (``GRID_PHASE``), by ``MIN_SPACING_S`` at a period of 10 ms and by more at longer ones. So no point is
+too near to be sent, and a new plan takes over where the last command still leads."""
 _LOGGED = 256  # misses and transitions kept
 
 

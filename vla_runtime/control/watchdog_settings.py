@@ -53,6 +53,16 @@ def _order(values: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _stream(values: Mapping[str, Any]) -> str | None:
+    least = 1.5 * values["period_s"]
+    if values["stream_deadline_s"] < least:
+        return (
+            f"stream_deadline_s = {values['stream_deadline_s']:g} is below 1.5 period_s = {least:g}: what is planned "
+            "in time would be too old when it is judged; raise stream_deadline_s"
+        )
+    return None
+
+
 def _window(values: Mapping[str, Any]) -> str | None:
     least = values["stream_deadline_s"] + 2.0 * values["period_s"]
     if values["window_s"] < least:
@@ -131,7 +141,7 @@ WATCHDOG_TABLE: Table[WatchdogSettings] = Table(
         Parameter("position_tolerance_rad", float, 0.001, 0.0, 0.1, "rad", "the same for positions"),
     ),
     WatchdogSettings,
-    (_order, _window, _poses, _blind),
+    (_order, _stream, _window, _poses, _blind),
 )  # fmt: skip
 
 

@@ -133,9 +133,14 @@ class ExecutorNode(ControlNode):
         if newest is None:
             return
         try:
-            self._command = read_trajectory(newest[1], self._joints, self.stamps, newest[0])
+            command = read_trajectory(newest[1], self._joints, self.stamps, newest[0])
+            fault = command.fault()  # whoever else may speak there: plans begin at this
         except UserError as error:
-            self.log_later("error", f"{self._commands.topic}: not understood: {error}")
+            fault = str(error)
+        if fault:
+            self.log_later("error", f"{self._commands.topic}: not understood: {fault}")
+            return
+        self._command = command
 
     def _offer(self, now: float, at: float, data: bytes) -> None:
         try:

@@ -1,5 +1,6 @@
-"""The executor says once that the first plan is here, and which; one that is refused is not it."""
+"""What the executor's node tells of plans, and what it takes from the command topic; its core stands aside."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from rclpy.serialization import serialize_message
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
 from vla_runtime.nodes.executor_node import ExecutorNode
+from vla_runtime.nodes.joint_map import JointMap
 
 
 def answer(request_id: str) -> bytes:
@@ -42,3 +44,26 @@ def test_the_first_plan_that_is_taken_is_told_once(executor):
     executor.verdicts.append(None)
     executor.node._offer(2.0, 2.0, answer("ab12:9"))
     assert executor.said[-1] == ("info", "the first plan is here: ab12:9")
+
+
+@pytest.mark.parametrize(
+    ("times_ms", "positions", "why"),
+    [
+        ((0, 20, 40), (0.0, math.nan, 0.0), "position of a at point 1 is nan"),
+        ((0, 20, 20), (0.0, 0.1, 0.2), "points 1 and 2 are 0.0000 s apart"),
+    ],
+)
+def test_a_command_of_somebody_else_that_cannot_be_followed_is_not_where_plans_begin(
+    executor, times_ms, positions, why
+):
+    message = JointTrajectory(joint_names=["a"])
+    message.points = [
+        JointTrajectoryPoint(positions=[p], velocities=[0.0], time_from_start=Duration(nanosec=1_000_000 * ms))
+        for ms, p in zip(times_ms, positions)
+    ]
+    node = executor.node
+    node._joints, said = JointMap(["a"]), serialize_message(message)
+    node._commands = SimpleNamespace(newest=lambda: (1.0, said), topic="/joint_trajectory")
+    node._hear_command()
+    assert node._command is None
+    assert why in executor.said[-1][1]
