@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from vla_runtime.toolchain.demo import figures
+from vla_runtime.toolchain.demo.summary import what_was_done
 from vla_runtime.toolchain.run_log import Motion, RunLog, Status
 
 NAMES = ("a", "b")
@@ -68,3 +69,24 @@ def test_inference_percentiles_add_the_stages():
     stages = {"vision": 10.0, "backbone": 5.0, "wait": 30.0, "observation_age": 40.0, "total": 99.0}
     run = RunLog(latency=[(0.1 * i, {**stages, "action": float(i)}) for i in range(101)])
     assert figures.inference_ms(run) == pytest.approx({"p50": 65.0, "p95": 110.0, "p99": 114.0, "max": 115.0})
+
+
+COASTS = [2.0, "COASTING", "request a:3 unanswered for 0.252 s (limit 0.25 s)"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ([], "nothing: no deadline was missed"),
+        ([COASTS, [2.2, "NOMINAL", ""], [2.9, "COASTING", "request a:4"], [3.1, "NOMINAL", ""]],
+         "COASTING 2 times: request a:3 unanswered for 0.252 s (limit 0.25 s); the policy drove again after 0.2 s"),
+        ([COASTS, [2.3, "FALLBACK", "request a:3 unanswered for 0.510 s"], [5.5, "NOMINAL", "recovered"]],
+         "FALLBACK: request a:3 unanswered for 0.510 s; the policy drove again after 3.2 s"),
+        ([[2.3, "FALLBACK", "no valid planned trajectory"]],
+         "FALLBACK: no valid planned trajectory, until an operator drove"),
+    ],
+)  # fmt: skip
+def test_the_summary_says_what_was_done_about_a_fault(changes, said):
+    start = [[0.1, "WARMUP", ""], [1.0, "NOMINAL", "first good plan"]]
+    after = [[7.0, "TELEOP", "an operator drives"], [9.0, "FALLBACK", "no valid teleop trajectory for 0.220 s"]]
+    assert what_was_done([*start, *changes, *after]) == said

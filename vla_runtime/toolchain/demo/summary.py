@@ -27,6 +27,24 @@ def figures_of(log: RunLog, limits) -> dict:
     }
 
 
+def what_was_done(transitions: list[list]) -> str:
+    """Say what the watchdog did about the fault of the first episode, which ends when an operator drives.
+
+    transitions: [seconds, state, cause], as in the figures; the policy's start is passed over.
+    """
+    states = [state for _, state, _ in transitions]
+    first = states.index("NOMINAL") if "NOMINAL" in states else len(states)
+    end = states.index("TELEOP") if "TELEOP" in states else len(states)
+    acts = [change for change in transitions[first:end] if change[1] in ("COASTING", "FALLBACK", "FAULT")]
+    grave = [change for change in acts if change[1] != "COASTING"]
+    if not acts:
+        return "nothing: no deadline was missed"
+    at, state, cause = (grave or acts)[0]
+    text = f"{state}{f' {len(acts)} times' if not grave and len(acts) > 1 else ''}: {cause}"
+    back = [seconds for seconds, state, _ in transitions[first:end] if state == "NOMINAL" and seconds > at]
+    return f"{text}; the policy drove again after {back[0] - at:.1f} s" if back else f"{text}, until an operator drove"
+
+
 def summary_table(figures: dict) -> Table:
     """Return the figures as a table of at most 80 columns."""
     table = Table(width=78, show_header=False, title="summary", title_justify="left")
@@ -58,6 +76,8 @@ def summary_table(figures: dict) -> Table:
                       f"max {latency['max']:.1f} ms"),
         ("time in state", states),
     ]  # fmt: skip
+    if figures.get("fault"):
+        rows.insert(2, (f"the watchdog, at '{figures['fault']}'", what_was_done(figures["transitions"])))
     if cpu is not None:
         rows.append(("CPU of both control processes", f"{100 * cpu:.1f} % of one core"))
     for row in rows:
