@@ -35,14 +35,13 @@ def screen(view: View, title: str = "", width: int = WIDTH) -> RenderableType:
         return Panel(Text(WHAT_TO_DO), title=title, title_align="left", width=width, border_style="magenta")
     parts: list[RenderableType] = [
         _command(view, title, width),
+        *([_problems(view, width)] if view.problems else []),  # a low window cuts off what is below
         _side_by_side(_timing(view), _inputs(view), width),
         "",
         _side_by_side(_plans(view), _policy(view), width),
         "",
         _counters(view, width),
     ]
-    if view.problems:
-        parts.append(_problems(view, width))
     return Group(*parts)
 
 
