@@ -117,7 +117,7 @@ def run_campaign(count: int, bundle: Path, seed: int, out: Path, progress: Calla
             wait_until_driving(processes, conductor, lambda: None)
             for number in range(count):
                 name = list(KINDS)[number % len(KINDS)]
-                _settle(conductor, rng)
+                _settle(conductor, witness, rng)
                 strikes.append(_strike(name, processes, conductor, witness, limits))
                 progress(name, strikes[-1])
         finally:
@@ -145,7 +145,7 @@ def kill_watchdog(bundle: Path, out: Path, times: int, seed: int = 0) -> dict:
             set_stage(processes, out / "bag", Scene(bundle, 0, "pick up the red cube"), None)
             wait_until_driving(processes, conductor, lambda: None)
             for _ in range(times):
-                _settle(conductor, rng)
+                _settle(conductor, witness, rng)
                 begin = time.time()
                 processes.by_name["watchdog"].send(signal.SIGKILL)
                 conductor.wait_for(lambda: False, 2.0, lambda: None)
@@ -164,10 +164,16 @@ def _limits() -> Limits:
     return Limits.from_yaml(share("config", "robots", f"{ROBOT}.yaml"))
 
 
-def _settle(conductor: Conductor, rng: random.Random) -> None:
-    """Wait until the policy has had the arm for a random while; move the scene on so that the arm keeps moving."""
+def _settle(conductor: Conductor, witness: Witness, rng: random.Random) -> None:
+    """Wait until the policy has had the arm for a random while; move the scene on so that the arm keeps moving.
+
+    And until the witness hears the policy's plans, too: one that was started anew may be known to it later than to
+    executor and watchdog, and a deadline would be reckoned from its predecessor's last plan.
+    """
     if not conductor.wait_for(lambda: conductor.view().state in DRIVING, RECOVERY_S, lambda: None):
         raise RuntimeError(f"the policy did not get the arm back within {RECOVERY_S:.0f} s: {conductor.view().cause}")
+    if not conductor.wait_for(lambda: witness.hears_plans(time.time()), RECOVERY_S, lambda: None):
+        raise RuntimeError(f"the policy drives, but no plan was heard here within {RECOVERY_S:.0f} s")
     conductor.set_scene(rng.randrange(10**6), f"pick up the {rng.choice(('red', 'green', 'blue'))} cube")
     conductor.wait_for(lambda: False, rng.uniform(0.6, 1.4), lambda: None)
 

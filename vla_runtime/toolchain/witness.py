@@ -136,6 +136,11 @@ class Witness:
             good = [chunk for chunk in self._chunks if chunk.received < until and np.isfinite(chunk.positions).all()]
         return max((chunk.stamp + chunk.times[-1] for chunk in good), default=float("-inf"))
 
+    def hears_plans(self, now: float) -> bool:
+        """Whether a plan was heard that reaches beyond ``now``."""
+        with self._lock:
+            return any(chunk.stamp + chunk.times[-1] > now for chunk in self._chunks)
+
     def close(self) -> None:
         """Stop listening."""
         self._closing.set()
