@@ -96,7 +96,8 @@ def _perform(args, processes, out: Path) -> tuple[list[Episode], dict]:
     episodes: list[Episode] = []
     # Closed whatever happens: who leaves DDS without a word leaves shared memory behind.
     with closing(Conductor()) as conductor, LiveView(args.quiet) as view:
-        view.note(f"logs and bag in {out}/; to look in from a second terminal:")
+        view.note(f"logs and bag in {out}/")
+        view.note("to look in from a second terminal:")
         shared = ("ROS_DOMAIN_ID", "ROS_AUTOMATIC_DISCOVERY_RANGE")  # without the second, nothing is heard
         view.note("  " + " ".join(f"{name}={os.environ[name]}" for name in shared) + " vla monitor")
         set_stage(processes, out / "bag", Scene(args.bundle, *script[0]), fault)
