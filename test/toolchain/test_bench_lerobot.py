@@ -25,7 +25,7 @@ def exported(tmp_path):
 
 
 def test_the_checkpoint_must_be_named(exported, capsys):
-    assert main(["bench", "policy", str(exported[0].path), "--against", "lerobot"]) == 1
+    assert main(["bench", "policy", str(exported[0].path), "--against", "lerobot"]) == 2
     assert "--checkpoint DIR" in capsys.readouterr().err
 
 
