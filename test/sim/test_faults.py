@@ -7,10 +7,13 @@ import pytest
 
 from vla_runtime.control.gate import Gate
 from vla_runtime.control.silences import Silences
-from vla_runtime.control.watchdog_states import State
+from vla_runtime.control.trajectory import JointSample, Trajectory
+from vla_runtime.control.watchdog_settings import watchdog_settings
+from vla_runtime.control.watchdog_states import Command, State
 from vla_runtime.sim.control_world import ControlWorld
 from vla_runtime.sim.fault_kinds import KINDS
 from vla_runtime.sim.faults import Campaign
+from vla_runtime.sim.truth import Truth
 from vla_runtime.sim.watchdog_rig import six_joints
 
 LIMITS = six_joints()
@@ -131,3 +134,15 @@ def test_a_step_of_the_ros_clock_of_any_size_leaves_the_policy_in_command(size_s
         assert [str(change.target) for change in world.watchdog.transitions] == ["WARMUP", "NOMINAL"]
         assert not world.watchdog.refused and not world.executor.snapshot()["refused_total"]
         assert not world.truth.violations
+
+
+@pytest.mark.parametrize(("joint", "found"), [(0, 1), (5, 0)])
+def test_the_first_command_must_begin_where_the_arm_is_but_not_where_its_gripper_is(joint, found):
+    assert LIMITS.discrete.tolist() == [False] * 5 + [True]
+    truth = Truth(LIMITS, watchdog_settings(), 0.02)
+    rest = np.tile(0.5 * (LIMITS.lower + LIMITS.upper), (2, 1))
+    measured = rest[0].copy()
+    measured[joint] += 0.3
+    trajectory = Trajectory(1.0, LIMITS.joint_names, np.array([0.0, 0.1]), rest, np.zeros((2, 6)), "a:1")
+    truth.commanded(1.0, Command(trajectory, State.NOMINAL, "", "policy"), JointSample(1.0, measured, np.zeros(6)))
+    assert sum(violation.rule == "first command" for violation in truth.violations) == found
