@@ -17,7 +17,7 @@ from vla_runtime.control.limits import Limits
 from vla_runtime.control.motion import MotionError, MotionState, move
 from vla_runtime.control.reissue import joined, led, mixed, rebased, windowed
 from vla_runtime.control.tracking import Tracker
-from vla_runtime.control.trajectory import JointSample, Trajectory
+from vla_runtime.control.trajectory import JointSample, Trajectory, at_rest
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 
 _HISTORY = 8  # commands kept to know where the command was when a joint state was taken: 0.16 s
@@ -57,11 +57,8 @@ class Drive:
 
     def begin_at(self, now: float, sample: JointSample) -> None:
         """Take the measured state, at rest, for the last command: where nothing was ever commanded."""
-        position = sample.position  # beyond a limit, too: to be set onto it would be a jump
-        rest = np.zeros((2, len(position)))
-        self.shadow = Trajectory(
-            now, self.limits.joint_names, np.array([0.0, 0.1]), np.stack([position, position]), rest, brake_from=0
-        )
+        # Beyond a limit, too: to be set onto it would be a jump.
+        self.shadow = at_rest(now, self.limits.joint_names, sample.position)
         self.motion, self._whole = self.shadow, True
 
     def state(self, now: float) -> MotionState:

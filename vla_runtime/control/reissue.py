@@ -13,9 +13,8 @@ import numpy as np
 from vla_runtime.control.brake import brake
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.tracking import Tracker
-from vla_runtime.control.trajectory import MIN_SPACING_S, Trajectory
+from vla_runtime.control.trajectory import MIN_SPACING_S, REST_S, Trajectory
 
-REST_S = 0.1  # a message reaches at least this far, so that it cannot have ended when the controller reads it
 _NS = 1e-9
 _ROUNDING = 2e-8  # rad and rad/s: what a nanosecond of a stamp makes at 20 rad/s and 20 rad/s^2
 

@@ -3,9 +3,8 @@
 import numpy as np
 
 from vla_runtime.control.limits import Limits
-from vla_runtime.control.trajectory import JointSample, Trajectory
+from vla_runtime.control.trajectory import REST_S, JointSample, Trajectory, at_rest
 
-_REST_S = 0.1
 _SHARE = 0.5
 """Of what the watchdog allows between the first command and the measured state (``Gate.near``)."""
 
@@ -18,18 +17,11 @@ def where_it_stands(
     For an arm that nobody drives (the watchdog is off, or has just begun): it may have been moved by hand, or have
     sagged. Discrete joints stay where they were commanded: a gripper that holds something is measured wider.
     """
-    if command is None or joints is None or now < command.end:
+    if command is None or joints is None or now < command.end or not np.isfinite(joints.position).all():
         return command
     ended = command.positions[-1]
     apart = np.where(limits.discrete, 0.0, np.abs(ended - joints.position))
     if not (apart > _SHARE * limits.velocity * period_s).any():
         return command
     position = np.where(limits.discrete, ended, joints.position)
-    return Trajectory(
-        now - _REST_S,
-        limits.joint_names,
-        np.array([0.0, _REST_S]),
-        np.stack([position, position]),
-        np.zeros((2, len(position))),
-        brake_from=0,
-    )
+    return at_rest(now - REST_S, limits.joint_names, position)

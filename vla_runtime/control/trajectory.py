@@ -115,6 +115,16 @@ class Trajectory:
         return (6.0 * slope - 4.0 * v0 - 2.0 * v1) / h, (6.0 * (v0 + v1) - 12.0 * slope) / h**2
 
 
+REST_S = 0.1
+"""A message reaches at least this far, so that it cannot have ended when the controller reads it."""
+
+
+def at_rest(start: float, joint_names: tuple[str, ...], position: np.ndarray) -> Trajectory:
+    """Return a rest of ``REST_S`` at ``position`` (n,), joint units, from ``start`` on."""
+    rest = np.zeros((2, len(position)))
+    return Trajectory(start, joint_names, np.array([0.0, REST_S]), np.stack([position, position]), rest, brake_from=0)
+
+
 def _finite(values: np.ndarray) -> bool:
     """Whether all are finite: the sum is not if one is not, and a sum that overflows is looked at again."""
     return math.isfinite(values.sum()) or bool(np.isfinite(values).all())
