@@ -171,7 +171,7 @@ def test_vla_build_keeps_plans_and_builds_nothing_twice(tmp_path):
 
 
 def test_merged_int4_linears(tmp_path):
-    model = decode_model(make_layer(256, 512), 1)
+    model = decode_model([make_layer(256, 512)])
     assert merge_linears(model) == 2  # queries, keys and values; the gate and its partner
     path = tmp_path / "merged.onnx"
     path.write_bytes(model.SerializeToString())

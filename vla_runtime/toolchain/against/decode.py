@@ -1,6 +1,5 @@
 """One token through Llama-shaped INT4 layers: our engine, a peer, and plain reading of memory, in turn."""
 
-import math
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -41,25 +40,24 @@ class Decoder(Protocol):
 
 @dataclass(frozen=True)
 class Contender:
-    """``make(layer, layers)`` gives the engine; ``bits``: of one weight in its form, scales included."""
+    """``make(layers)`` gives the engine; ``bits``: of one weight in its form, scales included."""
 
     label: str
     bits: float
-    make: Callable[[Layer, int], Decoder]
+    make: Callable[[Sequence[Layer]], Decoder]
 
 
 def ours(threads: int, folder: Path) -> Contender:
     """Return this package's engine; ``folder``: for a file that lives while the engine loads."""
-    return Contender("ours", BLOCK_BITS, lambda layer, layers: OnnxDecode(layer, layers, threads, folder))
+    return Contender("ours", BLOCK_BITS, lambda layers: OnnxDecode(layers, threads, folder))
 
 
 def compare_decode(
-    layer: Layer,
+    layers: Sequence[Layer],
     contenders: Sequence[Contender],
     *,
     threads: int,
     rounds: int,
-    least_bytes: int = LEAST_BYTES,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict:
     """Time a step of each contender and one reading of as many bytes, in turn, ``rounds`` times.
@@ -69,13 +67,13 @@ def compare_decode(
     reading, so that what the rest of the machine takes weighs on both. Raises UserError when a contender computes
     something else than the layers do.
     """
-    layers = max(1, math.ceil(least_bytes / layer.weight_bytes))
-    x = np.random.default_rng(1).standard_normal(layer.hidden).astype(np.float32)
-    wanted = exact_step(layer, x, layers)
+    hidden, size = layers[0].hidden, sum(layer.weight_bytes for layer in layers)
+    x = np.random.default_rng(1).standard_normal(hidden).astype(np.float32)
+    wanted = exact_step(layers, x)
     engines, cosines = [], []
     for contender in contenders:
-        progress(f"{contender.label}: {layers} layers of {layer.hidden}")
-        engines.append(contender.make(layer, layers))
+        progress(f"{contender.label}: {len(layers)} layers of {hidden}")
+        engines.append(contender.make(layers))
         cosines.append(_cosine(engines[-1].step(x), wanted))
         if not cosines[-1] >= LEAST_COSINE:
             raise UserError(
@@ -83,7 +81,7 @@ def compare_decode(
                 f"at least {LEAST_COSINE} is rounding"
             )
     clock = clock_of(threads)
-    reader = MemoryReader(threads, layers * layer.weight_bytes, clock)
+    reader = MemoryReader(threads, size, clock)
     reads, times = [], [[] for _ in engines]
     try:
         for done in range(rounds + 1):  # the first round warms up
@@ -99,15 +97,15 @@ def compare_decode(
             getattr(engine, "close", lambda: None)()
     bandwidths = reader.size / np.array(reads)
     result = {
-        "hidden": layer.hidden,
-        "layers": layers,
+        "hidden": hidden,
+        "layers": len(layers),
         "threads": threads,
         "clock": "processor" if threads == 1 else "wall",
         "rounds": rounds,
         "read_gb_s": {"p50": float(np.median(bandwidths)) / 1e9, "best": float(bandwidths.max()) / 1e9},
     }
     for contender, engine, seconds, cosine in zip(contenders, engines, times, cosines):
-        figures = _figures(np.array(seconds), layers, layer.weight_bytes * layers * contender.bits / 4, bandwidths)
+        figures = _figures(np.array(seconds), len(layers), size * contender.bits / 4, bandwidths)
         result[contender.label] = {"engine": engine.name, "cosine": cosine, **figures}
     first = np.array(times[0])
     result["time_ratio"] = {
@@ -118,12 +116,12 @@ def compare_decode(
 
 
 def measure(
-    layer: Layer, peers: Sequence[Contender], *, threads: int, rounds: int, progress: Callable[[str], None]
+    layers: Sequence[Layer], peers: Sequence[Contender], *, threads: int, rounds: int, progress: Callable[[str], None]
 ) -> dict:
     """Compare this package's engine with ``peers``."""
     with tempfile.TemporaryDirectory() as folder:
         contenders = [ours(threads, Path(folder)), *peers]
-        return compare_decode(layer, contenders, threads=threads, rounds=rounds, progress=progress)
+        return compare_decode(layers, contenders, threads=threads, rounds=rounds, progress=progress)
 
 
 def _figures(seconds: np.ndarray, layers: int, size: float, bandwidths: np.ndarray) -> dict:

@@ -5,6 +5,7 @@ gets: the same numbers, four copies of each scale. ggml re-packs them for this p
 """
 
 import ctypes
+from collections.abc import Sequence
 from ctypes import POINTER, Structure, c_bool, c_char_p, c_float, c_int, c_int64, c_size_t, c_void_p
 from pathlib import Path
 
@@ -96,30 +97,30 @@ class Ggml:
 
 
 class GgmlDecode:
-    """``layers`` layers as one ggml graph; ``step`` runs them on one token."""
+    """Layers as one ggml graph; ``step`` runs them on one token."""
 
-    def __init__(self, ggml: Ggml, layer: Layer, layers: int, threads: int, buffer: str | None):
+    def __init__(self, ggml: Ggml, layers: Sequence[Layer], threads: int, buffer: str | None):
         self._g = g = ggml
         self._backend = g.backend_cpu_init()
         g.backend_cpu_set_n_threads(self._backend, threads)
         plain = g.backend_get_default_buffer_type(self._backend)
         kind = g.weight_buffers()[buffer] if buffer else plain
         self.name = f"ggml {g.version().decode()}, Q4_0 {buffer or 'not re-packed'}"
-        count = layers * len(layer.linears)
+        count = sum(len(layer.linears) for layer in layers)
         self._weights = g.context((count + 1) * g.tensor_overhead())
         tensors = [
             {
                 name: g.new_tensor_2d(self._weights, Q4_0, *map(int, linear.q.shape))
                 for name, linear in layer.linears.items()
             }
-            for _ in range(layers)
+            for layer in layers
         ]
         self._buffer = g.backend_alloc_ctx_tensors_from_buft(self._weights, kind)
-        for name, linear in layer.linears.items():
-            data = q4_0(linear)
-            for each in tensors:
+        for layer, each in zip(layers, tensors):
+            for name, linear in layer.linears.items():
+                data = q4_0(linear)
                 g.backend_tensor_set(each[name], data.ctypes.data, 0, data.nbytes)
-        self._graph(layer.hidden, tensors, plain)
+        self._graph(layers[0].hidden, tensors, plain)
 
     def _graph(self, hidden: int, tensors: list[dict[str, int]], plain: int) -> None:
         g = self._g

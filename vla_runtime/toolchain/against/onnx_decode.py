@@ -1,5 +1,6 @@
 """The decode step as this package runs it: an ONNX file in the form that `vla export` and `vla quantize` write."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,17 +16,17 @@ from vla_runtime.toolchain.quantize.rewrite import OPSET
 
 
 class OnnxDecode:
-    """``layers`` layers as one graph; ``step`` runs them on one token."""
+    """Layers as one graph; ``step`` runs them on one token."""
 
-    def __init__(self, layer: Layer, layers: int, threads: int, folder: Path):
+    def __init__(self, layers: Sequence[Layer], threads: int, folder: Path):
         path = folder / "decode.onnx"
-        model = decode_model(layer, layers)
+        model = decode_model(layers)
         merge_linears(model)
         onnx.save(model, str(path))
         del model
         self._engine = OnnxRuntimeEngine(path, "decode", EngineSettings(threads=threads))
         path.unlink()
-        self._shape = (1, 1, layer.hidden)
+        self._shape = (1, 1, layers[0].hidden)
         self.name = self._engine.version
 
     def step(self, x: np.ndarray) -> np.ndarray:
@@ -33,14 +34,14 @@ class OnnxDecode:
         return self._engine.run({"x": x.reshape(self._shape)})["y"].reshape(-1)
 
 
-def decode_model(layer: Layer, layers: int) -> onnx.ModelProto:
+def decode_model(layers: Sequence[Layer]) -> onnx.ModelProto:
     """Return the graph: x (1, 1, hidden) to y of the same shape."""
     build = _Builder()
     x = "x"
-    for index in range(layers):
+    for index, layer in enumerate(layers):
         x = build.layer(layer, f"l{index}", x)
     build.node("Identity", [x], "y")
-    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, layer.hidden]) for name in ("x", "y")]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 1, layers[0].hidden]) for name in ("x", "y")]
     graph = helper.make_graph(build.nodes, "decode", value[:1], value[1:], build.constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=10)
 

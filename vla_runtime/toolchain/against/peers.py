@@ -31,9 +31,9 @@ class Ask:
 
 def llama_cpp(ask: Ask) -> Callable[[], dict]:
     """A decode step of Llama-shaped INT4 layers, 2048 and 4096 wide, on llama.cpp's ggml and on our engine."""
-    from vla_runtime.toolchain.against.decode import measure
+    from vla_runtime.toolchain.against.decode import LEAST_BYTES, measure
     from vla_runtime.toolchain.against.ggml import Ggml
-    from vla_runtime.toolchain.against.llama_layer import INNER, make_layer
+    from vla_runtime.toolchain.against.llama_layer import INNER, make_layers
 
     ggml = Ggml(ask.home or share(".venv-llamacpp", "lib"))
     # llama.cpp takes the first of the processor's forms that a weight fits; the others are there to be seen.
@@ -43,7 +43,7 @@ def llama_cpp(ask: Ask) -> Callable[[], dict]:
     def figures() -> dict:
         return {
             str(hidden): measure(
-                make_layer(hidden, inner), peers, threads=ask.threads, rounds=ask.rounds, progress=_say
+                make_layers(hidden, inner, LEAST_BYTES), peers, threads=ask.threads, rounds=ask.rounds, progress=_say
             )
             for hidden, inner in INNER.items()
         }
@@ -55,7 +55,7 @@ def _contender(ggml, buffer: str | None, threads: int):
     from vla_runtime.toolchain.against.decode import Contender
     from vla_runtime.toolchain.against.ggml import BITS, GgmlDecode
 
-    return Contender(buffer or "plain", BITS, lambda layer, layers: GgmlDecode(ggml, layer, layers, threads, buffer))
+    return Contender(buffer or "plain", BITS, lambda layers: GgmlDecode(ggml, layers, threads, buffer))
 
 
 def lerobot(ask: Ask) -> Callable[[], dict]:
