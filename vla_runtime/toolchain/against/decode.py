@@ -18,6 +18,8 @@ from vla_runtime.toolchain.bandwidth import MemoryReader
 LEAST_BYTES = 400 << 20
 # Both engines round activations to 8 bits, so neither equals float32; a wrong layout is nowhere near.
 LEAST_COSINE = 0.999
+# Threads that wait for work by spinning go to sleep within this time: they must not take a core from the next engine.
+PAUSE_S = 0.2
 
 
 def clock_of(threads: int) -> Callable[[], float]:
@@ -58,6 +60,7 @@ def compare_decode(
     *,
     threads: int,
     rounds: int,
+    pause_s: float = PAUSE_S,
     progress: Callable[[str], None] = lambda text: None,
 ) -> dict:
     """Time a step of each contender and one reading of as many bytes, in turn, ``rounds`` times.
@@ -85,8 +88,9 @@ def compare_decode(
     reads, times = [], [[] for _ in engines]
     try:
         for done in range(rounds + 1):  # the first round warms up
+            time.sleep(pause_s)
             read = reader.seconds()
-            spent = [_timed(engine, x, clock) for engine in engines]
+            spent = [_timed(engine, x, clock, pause_s) for engine in engines]
             if done:
                 reads.append(read)
                 for kept, seconds in zip(times, spent):
@@ -139,7 +143,8 @@ def _figures(seconds: np.ndarray, layers: int, size: float, bandwidths: np.ndarr
     }
 
 
-def _timed(engine: Decoder, x: np.ndarray, clock: Callable[[], float]) -> float:
+def _timed(engine: Decoder, x: np.ndarray, clock: Callable[[], float], pause_s: float) -> float:
+    time.sleep(pause_s)
     start = clock()
     engine.step(x)
     return clock() - start
