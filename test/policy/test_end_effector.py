@@ -10,7 +10,7 @@ from vla_runtime.policy.bundle_model import ActionModel
 from vla_runtime.policy.chain import Chain, Pose
 from vla_runtime.policy.errors import BundleError, UnreachableError
 from vla_runtime.policy.policy import Observation, Prefix, load_policy
-from vla_runtime.policy.spaces import make_space
+from vla_runtime.policy.space_choice import choose_space
 
 pytest.importorskip("pinocchio", reason="Pinocchio is not installed: pip install 'vla_runtime[kinematics]'")
 
@@ -167,7 +167,7 @@ FORMS = [
 @pytest.mark.parametrize(("space", "form"), FORMS)
 def test_joints_to_poses_and_back(arm_bundle, space, form):
     """A plan of joints, told as poses, comes back as the same way of the tool, and as the same joints where unique."""
-    made = make_space(arm_bundle(space, **form))
+    made = choose_space(arm_bundle(space, **form))
     state = np.append(REST, 0.3)
     ahead = np.linspace(0.0, 1.0, 12)[:, None]
     plan = state + 0.3 * np.sin(ahead * np.array([1.0, 2.0, 1.5, 0.7, 1.1, 2.2, 1.0]))
@@ -191,19 +191,19 @@ def test_changes_count_from_the_observed_pose_or_one_after_the_other(arm_bundle)
     start, turned = by_hand(REST)
     up = [[0.0, 0.0, 0.01, 0.0, 0.0, 0.0, 0.5]] * 3
     for space, heights in (("ee_delta", [0.01] * 3), ("ee_step", [0.01, 0.02, 0.03])):
-        made = make_space(arm_bundle(space))
+        made = choose_space(arm_bundle(space))
         for row, height in zip(made.to_radians(raw(made, up), state), heights):
             position, rotation = by_hand(row[:6])
             assert position == pytest.approx(start + [0.0, 0.0, height], abs=1e-5)
             assert (rotation * turned.inv()).magnitude() < 1e-3
             assert row[6] == pytest.approx(0.5)
-    made = make_space(arm_bundle("ee_delta", axes="tool"))
+    made = choose_space(arm_bundle("ee_delta", axes="tool"))
     reached = by_hand(made.to_radians(raw(made, up[:1]), state)[0, :6])[0]
     assert reached == pytest.approx(start + turned.apply([0.0, 0.0, 0.01]), abs=1e-5)
 
 
 def test_what_is_committed_comes_back_unchanged_and_the_plan_goes_on_from_there(arm_bundle):
-    made, state = make_space(arm_bundle("ee_pose")), np.append(REST, 0.3)
+    made, state = choose_space(arm_bundle("ee_pose")), np.append(REST, 0.3)
     plan = state + np.linspace(0.0, 0.2, 8)[:, None]
     known = plan[:3] + 1e-4
     found = made.to_radians(made.from_radians(plan, state), state, known)
@@ -212,7 +212,7 @@ def test_what_is_committed_comes_back_unchanged_and_the_plan_goes_on_from_there(
 
 
 def test_a_plan_out_of_reach_is_refused_whole_and_names_the_row(arm_bundle):
-    made, state = make_space(arm_bundle("ee_delta")), np.append(REST, 0.3)
+    made, state = choose_space(arm_bundle("ee_delta")), np.append(REST, 0.3)
     rows = [[0.0] * 7, [0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 0.0]]
     with pytest.raises(UnreachableError, match="row 1 of the plan: 'tool' cannot reach"):
         made.to_radians(raw(made, rows), state)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from vla_runtime.policy.action_space import ActionSpace
 from vla_runtime.policy.bundle import Bundle
 from vla_runtime.policy.bundle_model import EndEffectorModel, PolicyModel
 from vla_runtime.policy.chain import Chain, Pose, Tolerance
 from vla_runtime.policy.errors import BundleError, UnreachableError
-from vla_runtime.policy.space import ActionSpace
 
 
 class EndEffectorSpace(ActionSpace):

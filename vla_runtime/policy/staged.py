@@ -12,7 +12,7 @@ from vla_runtime.policy.bundle import Bundle
 from vla_runtime.policy.errors import BundleError, ObservationError, UnreachableError
 from vla_runtime.policy.policy import Observation, PolicyOutput, Prefix
 from vla_runtime.policy.preprocess import images_tensor
-from vla_runtime.policy.spaces import make_space
+from vla_runtime.policy.space_choice import choose_space
 from vla_runtime.policy.tokenizer import InstructionTokenizer
 
 
@@ -30,7 +30,7 @@ class StagedPolicy:
             )
         self.bundle = bundle
         self.engines = engines
-        self.space = make_space(bundle)
+        self.space = choose_space(bundle)
         instruction = bundle.policy.instruction
         self._tokenizer = None
         if instruction is not None:

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from vla_runtime.policy.action_space import ActionSpace
 from vla_runtime.policy.bundle import load_bundle
-from vla_runtime.policy.space import ActionSpace
 
 
 def space_of(bundle, name, pad_to=None):
