@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-SWITCH_INTERVAL_S = 5e-4
+SWITCH_INTERVAL_S = 1e-4
 """How long a Python thread may keep the interpreter from the control thread (the default of 5 ms costs 5 ms)."""
 
 COLLECT_AFTER = (20_000, 20, 50)
