@@ -124,6 +124,13 @@ def test_effort_where_all_joints_have_it():
     assert reader.read(state(NAMES, [0] * 4, effort=[1, 2, 3, 4]), 1.1).effort.tolist() == [1, 2, 3, 4]
 
 
+def test_an_infinite_effort_is_not_a_measured_one():
+    """It would stay in the mean that spikes are held against."""
+    reader = JointReader(NAMES)
+    assert reader.read(state(NAMES, [0] * 4, effort=[1, 2, np.inf, 4]), 1.0).effort is None
+    assert reader.read(state(NAMES, [0] * 4, effort=[1, 2, 3, 4]), 1.1).effort is not None
+
+
 def test_samples_are_not_changed_by_later_messages():
     reader = JointReader(NAMES)
     first = reader.read(state(NAMES, [1, 2, 3, 4]), 1.0)

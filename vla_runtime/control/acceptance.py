@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vla_runtime.control.chunk import ActionChunk, columns_by_name, elapsed_steps
+from vla_runtime.control.finite import all_finite
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.schedule import Outstanding
 
@@ -104,10 +105,9 @@ def _form(chunk: ActionChunk) -> Refusal | None:
 
 
 def _not_finite(positions: np.ndarray, limits: Limits) -> Refusal | None:
-    finite = np.isfinite(positions)
-    if finite.all():
+    if all_finite(positions):
         return None
-    row, joint = (int(i) for i in np.argwhere(~finite)[0])
+    row, joint = (int(i) for i in np.argwhere(~np.isfinite(positions))[0])
     return Refusal("not_finite", f"{limits.joint_names[joint]} at waypoint {row} is {positions[row, joint]}")
 
 

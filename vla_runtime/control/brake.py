@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vla_runtime.control.finite import all_finite
 from vla_runtime.control.limits import Limits
 
 _ATTEMPTS = 200
@@ -45,7 +46,7 @@ def brake(position: np.ndarray, velocity: np.ndarray, acceleration: np.ndarray, 
     if not (step_s > 0.0 and math.isfinite(step_s)):
         raise ValueError(f"step_s must be a positive time in seconds, got {step_s}")
     speeds, pushes = velocity.tolist(), acceleration.tolist()
-    if not math.isfinite(sum(position.tolist()) + sum(speeds) + sum(pushes)):
+    if not (all_finite(position) and all_finite(velocity) and all_finite(acceleration)):
         raise ValueError("cannot stop from a state that is not finite")
     phases = [
         _phases(v, -a, most, jerk * step_s, step_s)

@@ -19,6 +19,7 @@ from vla_runtime.control.brake import brake
 from vla_runtime.control.chunk import ActionChunk, elapsed_steps
 from vla_runtime.control.course import Navigator
 from vla_runtime.control.executor_settings import ExecutorSettings
+from vla_runtime.control.finite import all_finite
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.request import History, PlanRequest, prefix
 from vla_runtime.control.resample import Grid, GridPlan, resample, smooth
@@ -183,7 +184,7 @@ class Executor:
         self._counts["ticks"] += 1
         self._last_tick = now
         self._grid_at(now)
-        if joints is not None and not math.isfinite(joints.position.sum()):
+        if joints is not None and not all_finite(joints.position):
             joints = None
         if joints is not None:
             self._measured = joints.position

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vla_runtime.control.finite import all_finite
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.control.watchdog_settings import WatchdogSettings
@@ -52,7 +53,7 @@ class Gate:
             )
         fault = trajectory.fault()
         if fault is not None:
-            finite = all(np.isfinite(x).all() for x in (trajectory.times, trajectory.positions, trajectory.velocities))
+            finite = all(map(all_finite, (trajectory.times, trajectory.positions, trajectory.velocities)))
             return GateRefusal("form" if finite else "not_finite", fault)
         if len(trajectory.times) < 2:
             return GateRefusal("form", "one point is no trajectory: at least two are needed")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from vla_runtime.control.finite import all_finite
+
 
 def joints_from_deltas(deltas: np.ndarray, state: np.ndarray) -> np.ndarray:
     """Return absolute positions (H, n) from offsets (H, n) to the observation's ``state`` (n,), each for itself."""
@@ -76,14 +78,14 @@ def _pose(pose: np.ndarray) -> np.ndarray:
 
 def _table(values: np.ndarray, name: str) -> np.ndarray:
     table = np.asarray(values, dtype=np.float64)
-    if table.ndim != 2 or not np.isfinite(table).all():
+    if table.ndim != 2 or not all_finite(table):
         raise ValueError(f"{name} must be a table of finite numbers, got shape {table.shape}")
     return table
 
 
 def _vector(values: np.ndarray, name: str) -> np.ndarray:
     vector = np.asarray(values, dtype=np.float64)
-    if vector.ndim != 1 or not np.isfinite(vector).all():
+    if vector.ndim != 1 or not all_finite(vector):
         raise ValueError(f"{name} must be a row of finite numbers, got shape {vector.shape}")
     return vector
 

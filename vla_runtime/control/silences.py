@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from vla_runtime.control.finite import all_finite
 from vla_runtime.control.trajectory import JointSample
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 
@@ -169,7 +170,7 @@ class JointWatch:
         for name, values in (("position", sample.position), ("velocity", sample.velocity)):
             if np.shape(values) != (self._joints,):
                 return f"joint state {name} has shape {np.shape(values)}, not ({self._joints},)"
-            if not math.isfinite(sum(values.tolist())):
+            if not all_finite(values):
                 return f"joint state {name} is not finite"
         return ""
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from vla_runtime.control.finite import all_finite
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.trajectory import REST_S, JointSample, Trajectory, at_rest
 
@@ -17,7 +18,7 @@ def where_it_stands(
     For an arm that nobody drives (the watchdog is off, or has just begun): it may have been moved by hand, or have
     sagged. Discrete joints stay where they were commanded: a gripper that holds something is measured wider.
     """
-    if command is None or joints is None or now < command.end or not np.isfinite(joints.position).all():
+    if command is None or joints is None or now < command.end or not all_finite(joints.position):
         return command
     ended = command.positions[-1]
     apart = np.where(limits.discrete, 0.0, np.abs(ended - joints.position))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+
+from vla_runtime.control.finite import all_finite
 
 MIN_SPACING_S = 0.004
 """No two points closer than this: below it controllers of 250 Hz and less see two points in one cycle."""
@@ -90,14 +91,14 @@ class Trajectory:
         """Say what is wrong with the form of a message, or None: finite, times, spacing, ends at rest."""
         if self.times[0] != 0.0:
             return f"time_from_start of the first point is {self.times[0]:g} s, not 0"
-        if not _finite(self.times):
+        if not all_finite(self.times):
             return "a time is not finite"
         gaps = self.times[1:] - self.times[:-1]
         if gaps.size and gaps.min() < MIN_SPACING_S - 1e-9:
             i = int(gaps.argmin())
             return f"points {i} and {i + 1} are {gaps[i]:.4f} s apart; at least {MIN_SPACING_S} s is needed"
         for what, values in (("position", self.positions), ("velocity", self.velocities)):
-            if not _finite(values):
+            if not all_finite(values):
                 row, joint = (int(k) for k in np.argwhere(~np.isfinite(values))[0])
                 return f"{what} of {self.joint_names[joint]} at point {row} is {values[row, joint]}"
         if self.velocities[-1].any():
@@ -123,8 +124,3 @@ def at_rest(start: float, joint_names: tuple[str, ...], position: np.ndarray) ->
     """Return a rest of ``REST_S`` at ``position`` (n,), joint units, from ``start`` on."""
     rest = np.zeros((2, len(position)))
     return Trajectory(start, joint_names, np.array([0.0, REST_S]), np.stack([position, position]), rest, brake_from=0)
-
-
-def _finite(values: np.ndarray) -> bool:
-    """Whether all are finite: the sum is not if one is not, and a sum that overflows is looked at again."""
-    return math.isfinite(values.sum()) or bool(np.isfinite(values).all())

@@ -1,11 +1,11 @@
 """Joints by name, in every message: the order of a message is its sender's business."""
 
 from collections.abc import Callable, Sequence
-from math import isfinite, isnan
 
 import numpy as np
 from sensor_msgs.msg import JointState
 
+from vla_runtime.control.finite import all_finite
 from vla_runtime.control.trajectory import JointSample
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.joint_state_cdr import FlatJointState, JointStateDecoder, from_message
@@ -104,7 +104,7 @@ class JointReader:
             return None
         position = flat.position[source]
         velocity = flat.velocity[source] if len(flat.velocity) else np.full(len(source), np.nan)
-        if not isfinite(velocity.sum()):
+        if not all_finite(velocity):
             unknown = np.isnan(velocity)
             gap = t - self._t[target]
             moving = (gap > 0) & (gap < _VELOCITY_MEMORY_S)
@@ -117,7 +117,7 @@ class JointReader:
         self.fault = "" if t - oldest <= _VELOCITY_MEMORY_S else self._lost(t)
         if oldest == -np.inf:
             return None
-        effort = None if isnan(self._effort.sum()) else self._effort.copy()
+        effort = self._effort.copy() if all_finite(self._effort) else None  # not finite: not measured
         return JointSample(oldest, self._position.copy(), self._velocity.copy(), effort)
 
     def _lost(self, t: float) -> str:
@@ -148,7 +148,7 @@ class JointReader:
             values = getattr(flat, field)
             if len(values) != len(names) and (field == "position" or len(values)):
                 return f"joint state has {len(values)} values of {field} for {len(names)} names"
-            if field == "effort" or isfinite(values.sum()):
+            if field == "effort" or all_finite(values):
                 continue
             wrong = np.isinf(values) if field == "velocity" else ~np.isfinite(values)  # NaN: no such interface
             if wrong[source].any():

@@ -13,6 +13,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from std_msgs.msg import Float64MultiArray, Header, String
 from trajectory_msgs.msg import JointTrajectory
 
+from vla_runtime.control.finite import all_finite
 from vla_runtime.control.latency import StageLatencies
 from vla_runtime.engines.settings import EngineSettings
 from vla_runtime.errors import UserError
@@ -305,7 +306,7 @@ def read_prefix(message: JointTrajectory, joints: JointMap) -> tuple[np.ndarray,
         return np.zeros(0), np.zeros((0, len(joints.joint_names)))
     order = joints.order(message.joint_names, "plan_request", more=True)
     times, positions = read_times(message), read_table(message, "positions")[:, order]
-    if len(times) > 1 and np.diff(times).min() <= 0 or not np.isfinite(positions).all():
+    if len(times) > 1 and np.diff(times).min() <= 0 or not all_finite(positions):
         raise MessageError("the prefix's times must increase, and its positions be finite")
     return times, positions
 
