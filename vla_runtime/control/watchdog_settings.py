@@ -53,24 +53,22 @@ def _order(values: Mapping[str, Any]) -> str | None:
     return None
 
 
+def _too_small(values: Mapping[str, Any], name: str, least: float, formula: str, why: str) -> str | None:
+    """Say that a value is below the ``least`` that others ask for by ``formula``, and ``why``; None if it is not."""
+    if values[name] >= least:
+        return None
+    return f"{name} = {values[name]:g} is below {formula} = {least:g}: {why}"
+
+
 def _stream(values: Mapping[str, Any]) -> str | None:
-    least = 1.5 * values["period_s"]
-    if values["stream_deadline_s"] < least:
-        return (
-            f"stream_deadline_s = {values['stream_deadline_s']:g} is below 1.5 period_s = {least:g}: what is planned "
-            "in time would be too old when it is judged; raise stream_deadline_s"
-        )
-    return None
+    why = "what is planned in time would be too old when it is judged; raise stream_deadline_s"
+    return _too_small(values, "stream_deadline_s", 1.5 * values["period_s"], "1.5 period_s", why)
 
 
 def _window(values: Mapping[str, Any]) -> str | None:
     least = values["stream_deadline_s"] + 2.0 * values["period_s"]
-    if values["window_s"] < least:
-        return (
-            f"window_s = {values['window_s']:g} is below stream_deadline_s + 2 period_s = {least:g}: a message would "
-            "brake before its silence is noticed; raise window_s or lower stream_deadline_s"
-        )
-    return None
+    why = "a message would brake before its silence is noticed; raise window_s or lower stream_deadline_s"
+    return _too_small(values, "window_s", least, "stream_deadline_s + 2 period_s", why)
 
 
 def _poses(values: Mapping[str, Any]) -> str | None:
