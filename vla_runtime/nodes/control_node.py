@@ -1,5 +1,6 @@
 """What executor and watchdog share: robot limits, the control loop, its figures, joint states at the tick."""
 
+import math
 from collections import deque
 from collections.abc import Callable
 
@@ -11,9 +12,10 @@ from vla_runtime.control.parameters import Table
 from vla_runtime.control.trajectory import JointSample
 from vla_runtime.nodes.diagnostics import Status, loop_status
 from vla_runtime.nodes.handover import Inbox
+from vla_runtime.nodes.heartbeat import PERIOD_S as HEARTBEAT_S
 from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointReader
-from vla_runtime.nodes.lifecycle import ManagedNode
+from vla_runtime.nodes.lifecycle import HOUSEKEEPING_S, ManagedNode
 from vla_runtime.nodes.loop import ControlLoop
 from vla_runtime.nodes.parameters import NodeParameters
 from vla_runtime.nodes.qos import JOINT_STATES, TRACE
@@ -24,13 +26,16 @@ from vla_runtime.nodes.trace import Note, Traced, pieces
 
 ASK_TIMEOUT_S = 0.5
 TRACE_KEPT_S = 20.0
-"""How long calls wait for a recorder, if there are two a tick (there are fewer). Each is some kilobytes."""
-TRACE_AT_ONCE = 120
-"""Calls written out at a time, twice what comes in: a backlog must not hold the interpreter for long."""
+"""How long calls wait for a recorder, if there are as many as there can be. Each is some kilobytes."""
 TRACE_PIECE = 16_000
 """Characters of a message of the trace, all of them: see :func:`vla_runtime.nodes.trace.pieces`."""
 _SAME_ERROR = 50
 """An exception of the tick is logged the first time and then once per this many."""
+
+
+def calls_a_second(period_s: float) -> float:
+    """The most calls of a core that are traced in a second: two a tick, and the policy's heartbeats."""
+    return 2.0 / period_s + 1.0 / HEARTBEAT_S
 
 
 class ControlNode(ManagedNode):
@@ -129,12 +134,15 @@ class ControlNode(ManagedNode):
         """
         if self._trace is None or not self._notes:
             return
+        come = calls_a_second(self.settings.period_s)
         if self._trace.get_subscription_count() == 0:
-            if len(self._notes) > 2.0 * TRACE_KEPT_S / self.settings.period_s:
+            if len(self._notes) > TRACE_KEPT_S * come:
                 self._traced.tracing = False
                 self._notes.clear()
             return
-        count = len(self._notes) if all_at_once else min(len(self._notes), TRACE_AT_ONCE)
+        # Twice what comes in meanwhile: a backlog goes down, and does not hold the interpreter for long.
+        most = len(self._notes) if all_at_once else math.ceil(2.0 * HOUSEKEEPING_S * come)
+        count = min(len(self._notes), most)
         lines = (self._notes.popleft().text() for _ in range(count))
         # More pieces than are kept, at once, would be lost.
         for text in ["\n".join(lines)] if all_at_once else pieces(lines, TRACE_PIECE):
