@@ -194,6 +194,7 @@ def test_what_files_or_computers_cannot_give_is_told_in_one_line(capsys, argumen
         (("--policy", "pi0", "--device", "thor", "--json", "--markdown"), "choose one"),
         (("--policy", "alpamayo-r1", "--device", "thor"), "published stage profile"),
         (("--policy", "openvla-7b", "--device", "thor", "--steps", "3"), "no action steps"),
+        (("--policy", "pi0", "--device", "thor", "--vocabulary", "256"), "pi0 has no action vocabulary"),
         (("--policy", "pi0", "--device", "thor", "--measured", "now"), "pi0 on thor cannot be run here"),
     ],
 )

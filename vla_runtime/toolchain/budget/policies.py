@@ -113,10 +113,10 @@ class PolicyShape:
             )
         head = {key: given.pop(key) for key in ("steps", "tokens", "vocabulary") if key in given}
         if head and self.action:
-            wanted = "tokens" if self.action.kind == "flow" else "steps"
-            if wanted in head:
-                kind = self.action.kind
-                raise BudgetUsageError(f"{self.name} has no action {wanted}: its action head works by {kind}")
+            kind = self.action.kind
+            absent = [key for key in head if key not in ({"steps"} if kind == "flow" else {"tokens", "vocabulary"})]
+            if absent:
+                raise BudgetUsageError(f"{self.name} has no action {absent[0]}: its action head works by {kind}")
             given["action"] = replace(self.action, **head)
         return replace(self, **given)
 
