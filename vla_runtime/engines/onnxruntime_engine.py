@@ -1,4 +1,4 @@
-"""ONNX Runtime: the default without a GPU, and what runs the INT4 weights at 85 % of the memory limit in decode."""
+"""ONNX Runtime: the default without a GPU. It fuses the INT4 form that `vla quantize` writes into one kernel."""
 
 from collections.abc import Mapping
 from pathlib import Path
