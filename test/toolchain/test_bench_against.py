@@ -8,9 +8,11 @@ import onnx
 import pytest
 
 from vla_runtime.cli import main
+from vla_runtime.engines.errors import UnknownEngineError
+from vla_runtime.engines.registry import resolve
 from vla_runtime.errors import UserError
 from vla_runtime.paths import share
-from vla_runtime.toolchain.against.decode import Contender, compare_decode, ours
+from vla_runtime.toolchain.against.decode import Contender, compare_decode, measure, ours
 from vla_runtime.toolchain.against.ggml import BITS, BLOCK, Ggml, GgmlDecode, q4_0
 from vla_runtime.toolchain.against.llama_layer import exact_step, make_layer, make_layers
 from vla_runtime.toolchain.against.onnx_decode import OnnxDecode, decode_model
@@ -55,10 +57,16 @@ def test_no_layer_has_the_weights_of_another(layers):
     assert len(layers) == 3 and len(set(values)) == len(values)
 
 
-def test_our_step_computes_the_layers_and_is_fused(layers, x, tmp_path):
-    found = OnnxDecode(layers, 1, tmp_path).step(x)
-    assert cosine(found, exact_step(layers, x)) > 0.9998
-    assert not list(tmp_path.iterdir())
+@pytest.mark.parametrize("engine", ["auto", "openvino"])
+def test_our_step_computes_the_layers_on_the_engine_asked_for(layers, x, tmp_path, engine):
+    if engine == "openvino":
+        pytest.importorskip("openvino", reason="openvino is optional")
+    decoder = OnnxDecode(layers, 1, tmp_path, engine)
+    assert decoder.name.split()[0] == resolve(engine)
+    assert cosine(decoder.step(x), exact_step(layers, x)) > 0.9998
+
+
+def test_our_step_is_fused(layers, tmp_path):
     onnx.save(decode_model(layers), str(tmp_path / "decode.onnx"))
     fusion = inspect_fusion(tmp_path / "decode.onnx")
     assert (fusion.fused, fusion.unfused) == (3 * 7, 0)
@@ -91,6 +99,17 @@ def test_figures_are_of_one_layer_and_of_the_bytes_that_each_form_has(layer, tmp
     # float32 products on the whole weights: far slower than the fused kernel, and the ratio says so
     assert found["time_ratio"]["replay"]["best"] < 1
     assert found["time_ratio"]["replay"]["best"] == pytest.approx(found["ours"]["best_ms"] / found["replay"]["best_ms"])
+
+
+def test_an_engine_that_is_not_there_is_refused(layers):
+    with pytest.raises(UnknownEngineError, match="abacus"):
+        measure(layers, [], engine="abacus", threads=1, rounds=1, progress=lambda text: None)
+
+
+def test_the_engine_asked_for_is_the_one_that_is_measured(layers):
+    pytest.importorskip("openvino", reason="openvino is optional")
+    found = measure(layers, [], engine="openvino", threads=1, rounds=1, progress=lambda text: None)
+    assert found["ours"]["engine"].startswith("openvino ")
 
 
 def test_a_contender_that_computes_something_else_is_refused(layers):

@@ -167,6 +167,7 @@ def _print_peer(peer: str, found: dict) -> None:
         read = figures["read_gb_s"]
         clock, threads = figures["clock"], figures["threads"]
         print(f"  {figures['hidden']} wide, {threads} thread(s), {clock} time, reads {read['best']:.1f} GB/s at best")
+        print(f"    ours is {figures['ours']['engine']}")
         for label, each in figures.items():
             if isinstance(each, dict) and "best_ms" in each:
                 share, ratio = each["share_of_read"], figures["time_ratio"].get(label)

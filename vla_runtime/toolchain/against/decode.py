@@ -49,9 +49,9 @@ class Contender:
     make: Callable[[Sequence[Layer]], Decoder]
 
 
-def ours(threads: int, folder: Path) -> Contender:
-    """Return this package's engine; ``folder``: for a file that lives while the engine loads."""
-    return Contender("ours", BLOCK_BITS, lambda layers: OnnxDecode(layers, threads, folder))
+def ours(threads: int, folder: Path, engine: str = "auto") -> Contender:
+    """Return this package's ``engine``; ``folder``: for its ONNX file, which lives as long as the engine does."""
+    return Contender("ours", BLOCK_BITS, lambda layers: OnnxDecode(layers, threads, folder, engine))
 
 
 def compare_decode(
@@ -120,11 +120,17 @@ def compare_decode(
 
 
 def measure(
-    layers: Sequence[Layer], peers: Sequence[Contender], *, threads: int, rounds: int, progress: Callable[[str], None]
+    layers: Sequence[Layer],
+    peers: Sequence[Contender],
+    *,
+    engine: str,
+    threads: int,
+    rounds: int,
+    progress: Callable[[str], None],
 ) -> dict:
-    """Compare this package's engine with ``peers``."""
+    """Compare this package's ``engine`` with ``peers``."""
     with tempfile.TemporaryDirectory() as folder:
-        contenders = [ours(threads, Path(folder)), *peers]
+        contenders = [ours(threads, Path(folder), engine), *peers]
         return compare_decode(layers, contenders, threads=threads, rounds=rounds, progress=progress)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from vla_runtime.engines.onnxruntime_engine import OnnxRuntimeEngine
+from vla_runtime.engines.registry import make_engine
 from vla_runtime.engines.settings import EngineSettings
 from vla_runtime.toolchain.against.llama_layer import EPSILON, GROUP, Int4Linear, Layer
 from vla_runtime.toolchain.export.merge import merge_linears
@@ -16,16 +16,18 @@ from vla_runtime.toolchain.quantize.rewrite import OPSET
 
 
 class OnnxDecode:
-    """Layers as one graph; ``step`` runs them on one token."""
+    """Layers as one graph on ``engine`` (a name of the registry); ``step`` runs them on one token.
 
-    def __init__(self, layers: Sequence[Layer], threads: int, folder: Path):
+    The file stays in ``folder``, which has to live as long as this does: an engine may map it.
+    """
+
+    def __init__(self, layers: Sequence[Layer], threads: int, folder: Path, engine: str = "auto"):
         path = folder / "decode.onnx"
         model = decode_model(layers)
         merge_linears(model)
         onnx.save(model, str(path))
         del model
-        self._engine = OnnxRuntimeEngine(path, "decode", EngineSettings(threads=threads))
-        path.unlink()
+        self._engine = make_engine(engine, path, "decode", EngineSettings(threads=threads))
         self._shape = (1, 1, layers[0].hidden)
         self.name = self._engine.version
 

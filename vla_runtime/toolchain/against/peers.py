@@ -18,7 +18,8 @@ from vla_runtime.policy.bundle import Bundle
 class Ask:
     """``home``: where the peer is installed (None: where `make` puts it); ``rounds``, ``threads``: as for the bench.
 
-    ``bundle``, ``engine``, ``checkpoint`` (what the bundle was exported from): for peers that run a whole policy.
+    ``engine``: ours, by its name. ``bundle``, ``checkpoint`` (what the bundle was exported from): for peers that run a
+    whole policy.
     """
 
     home: Path | None
@@ -30,7 +31,7 @@ class Ask:
 
 
 def llama_cpp(ask: Ask) -> Callable[[], dict]:
-    """A decode step of Llama-shaped INT4 layers, 2048 and 4096 wide, on llama.cpp's ggml and on our engine."""
+    """A decode step of Llama-shaped INT4 layers, 2048 and 4096 wide, on llama.cpp's ggml and on ``engine``."""
     from vla_runtime.toolchain.against.decode import LEAST_BYTES, measure
     from vla_runtime.toolchain.against.ggml import Ggml
     from vla_runtime.toolchain.against.llama_layer import INNER, make_layers
@@ -43,7 +44,12 @@ def llama_cpp(ask: Ask) -> Callable[[], dict]:
     def figures() -> dict:
         return {
             str(hidden): measure(
-                make_layers(hidden, inner, LEAST_BYTES), peers, threads=ask.threads, rounds=ask.rounds, progress=_say
+                make_layers(hidden, inner, LEAST_BYTES),
+                peers,
+                engine=ask.engine,
+                threads=ask.threads,
+                rounds=ask.rounds,
+                progress=_say,
             )
             for hidden, inner in INNER.items()
         }
