@@ -144,6 +144,28 @@ def test_lost_frames_are_named_by_topic_with_what_to_do(board):
     assert "Lost /front/image_raw 312 frames: see 'Pictures are lost' in docs/troubleshooting.md" in text
 
 
+def test_without_a_policy_it_says_that_there_is_none_instead_of_zeros():
+    """What a watchdog and an executor that nobody ever answered say."""
+    board = Board()
+    board.hear_state("watchdog", Status(9.9, 1, "WARMUP", {"cause": "no plan", "in_command": "none"}))
+    values = {"joint_state_age_s": "0.008", "request_age_s": "None", "heartbeat_age_s": "None", "stream_age_s": "inf"}
+    board.hear_diagnostics("watchdog: inputs", Status(9.5, 1, "silent", values))
+    figures = {"accepted": "0", "delay_ms.p99": "0", "delay_planning_ms": "100", "seam_jump.p99": "0", "k": "10"}
+    board.hear_diagnostics("executor: plan", Status(9.5, 1, "nothing to say", figures))
+    lines = [line.split() for line in drawn(board, 10.0).splitlines()]
+    text = [" ".join(line) for line in lines]
+    for said in ("request none open", "heartbeat none heard", "plan stream never", "Policy none heard",
+                 "delay p99 no plan yet", "seams p99 no plan yet", "accepted 0, refused 0"):  # fmt: skip
+        assert any(said in line for line in text), (said, text)
+    assert not any(" 0 ms" in line or "0.000 rad" in line for line in text)
+
+
+def test_the_delay_before_it_is_warm_is_the_one_that_is_planned_with(board):
+    values = {"accepted": "1", "delay_ms.p99": "0", "delay_planning_ms": "310.4", "seam_jump.p99": "0"}
+    board.hear_diagnostics("executor: plan", Status(9.6, 0, "following", values))
+    assert "310 ms" in drawn(board, 10.0)
+
+
 def test_nothing_heard_says_what_to_do():
     text = drawn(Board(), 1.0)
     assert "Nothing heard" in text

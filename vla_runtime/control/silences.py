@@ -106,24 +106,25 @@ class PolicyWatch:
         """Steady seconds of the observation behind plan ``plan_id``; None if its answer was never seen."""
         return self._answered.get(plan_id)
 
-    def request_age_s(self, now: float) -> float:
-        """Seconds since the oldest unanswered request; 0 if there is none."""
-        return now - next(iter(self._open.values())) if self._open else 0.0
+    def request_age_s(self, now: float) -> float | None:
+        """Seconds since the oldest unanswered request; None if there is none."""
+        return now - next(iter(self._open.values())) if self._open else None
 
-    def heartbeat_age_s(self, now: float) -> float:
-        """Seconds since the last ``ready``; 0 if none was ever heard (not every policy has a heartbeat)."""
-        return now - self._beat_at if self._beat_at is not None else 0.0
+    def heartbeat_age_s(self, now: float) -> float | None:
+        """Seconds since the last ``ready``; None if none was ever heard (not every policy has a heartbeat)."""
+        return now - self._beat_at if self._beat_at is not None else None
 
     def silence(self, now: float, stage: str, deadline_s: float) -> Silence | None:
         """Return what broke ``deadline_s``: an unanswered request, the heartbeat, or the policy's own word."""
         if self.failed:
-            return Silence(stage, self.request_age_s(now), deadline_s, f"the policy reports {self.status!r}")
+            age = self.request_age_s(now) or 0.0
+            return Silence(stage, age, deadline_s, f"the policy reports {self.status!r}")
         age = self.request_age_s(now)
-        if _passed(age, deadline_s):
+        if age is not None and _passed(age, deadline_s):
             name = next(iter(self._open))
             return Silence(stage, age, deadline_s, f"request {name} unanswered for {age:.3f} s (limit {deadline_s} s)")
         age = self.heartbeat_age_s(now)
-        if _passed(age, deadline_s):
+        if age is not None and _passed(age, deadline_s):
             heard = f", last word {self.status!r}" if self.status != "ready" else ""
             return Silence(stage, age, deadline_s, f"policy not ready for {age:.3f} s (limit {deadline_s} s{heard})")
         return None

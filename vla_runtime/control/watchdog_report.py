@@ -7,7 +7,7 @@ from vla_runtime.control.watchdog_states import IN_COMMAND, State
 
 
 def snapshot(watchdog: Watchdog, now: float) -> dict[str, Any]:
-    """Return state, ages in seconds (infinite: never) and counters, for /diagnostics."""
+    """Return state, ages in seconds (infinite: never; None: nothing is due) and counters, for /diagnostics."""
     silences, state = watchdog.silences, watchdog.state
     return {
         "state": str(state),

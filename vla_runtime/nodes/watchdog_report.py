@@ -56,7 +56,7 @@ def input_status(figures: Mapping[str, Any], joints: JointReader, settings: Watc
     old = [
         f"{key.removesuffix('_age_s')} {_age(values[key])} (limit {limit:g} s)"
         for key, limit in limits.items()
-        if key in values and values[key] > limit
+        if values.get(key) is not None and values[key] > limit
     ]
     if old:
         return Status("inputs", Level.WARN, "silent: " + ", ".join(old), values)

@@ -14,6 +14,8 @@ NEWS_S = 1.5
 """States come twice a second; older than this they say nothing about now."""
 WINDOW_S = 10.0
 """Over which the command stream is judged."""
+UNHEARD = "none heard"
+"""The state of a policy that does not run, or not where we listen."""
 ANSWERS = 200
 """Over so many answers the latencies are taken."""
 
@@ -51,7 +53,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Age:
-    """How old one input is, and the limit beyond which it counts as silent (None: it has none)."""
+    """How old one input is (infinite: never seen; None: there is none), and the limit beyond which it is silent."""
 
     name: str
     age_s: float | None
@@ -82,7 +84,7 @@ class View:
     lost: Mapping[str, int] = field(default_factory=dict)  # frames that never came whole, by camera topic
     executor: Mapping[str, str] = field(default_factory=dict)
     policy: Mapping[str, str] = field(default_factory=dict)
-    policy_state: str = "no news"
+    policy_state: str = UNHEARD
     model: Mapping[str, str] = field(default_factory=dict)
     model_name: str = ""
     publishers: tuple[str, ...] = ()
@@ -91,7 +93,7 @@ class View:
     @property
     def heard(self) -> bool:
         """Whether any node of the runtime was heard at all."""
-        return self.news_age_s < float("inf") or bool(self.loops) or self.policy_state != "no news"
+        return self.news_age_s < float("inf") or bool(self.loops) or self.policy_state != UNHEARD
 
 
 # name on the screen, task and key in the watchdog's or policy's diagnostics, default limit's key
@@ -148,7 +150,6 @@ class Board:
                 "since_s": _since(watchdog.values.get("since"), ros_now),
                 "news_age_s": age,
             }
-        policy = self._states.get("policy")
         model = self._tasks.get(("policy", "model"))
         return View(
             **shown,
@@ -164,12 +165,18 @@ class Board:
             lost=self._lost(),
             executor=self._of("executor"),
             policy=self._of("policy"),
-            policy_state=policy.message if policy is not None and now - policy.received <= NEWS_S else "no news",
+            policy_state=self._policy_state(now),
             model=model.values if model is not None else {},
             model_name=model.message if model is not None else "",
             publishers=self.publishers,
             problems=self._problems(now),
         )
+
+    def _policy_state(self, now: float) -> str:
+        policy = self._states.get("policy")
+        if policy is None:
+            return UNHEARD
+        return policy.message if now - policy.received <= NEWS_S else "no news"
 
     def _of(self, node: str) -> Mapping[str, str]:
         """All values of one node, its state's over its tasks'."""

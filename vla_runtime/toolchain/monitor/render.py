@@ -22,6 +22,8 @@ COLOURS = {
 }
 LEVEL_COLOURS = ("green", "yellow", "red", "magenta")
 WIDTH = 80
+NOT_DUE = {"request": "none open", "heartbeat": "none heard"}
+"""What may be absent without a fault, and what is said then."""
 WHAT_TO_DO = (
     "Nothing heard. Is the runtime started, in this ROS_DOMAIN_ID and namespace? `ros2 node list` should show "
     "/watchdog, /executor and /policy. ROS_AUTOMATIC_DISCOVERY_RANGE must be the same for both, too; `vla demo` has "
@@ -97,11 +99,11 @@ def _inputs(view: View) -> Table:
     table.add_column(justify="right", no_wrap=True)
     table.add_column(no_wrap=True, style="dim")
     for age in view.ages:
-        text = "never" if age.age_s is None or math.isinf(age.age_s) else f"{age.age_s * 1e3:.0f} ms"
-        if age.name == "request" and text == "never":
-            text = "none open"
+        seen = age.age_s is not None and not math.isinf(age.age_s)
+        optional = NOT_DUE.get(age.name)  # its absence is no fault: another line says whose absence is one
+        text = f"{age.age_s * 1e3:.0f} ms" if seen else optional or "never"
         limit = "" if age.limit_s is None else f"/ {age.limit_s * 1e3:.0f}"
-        style = "red" if age.late or (text == "never" and age.limit_s is not None) else ""
+        style = "red" if age.late or not (seen or optional or age.limit_s is None) else "" if seen else "dim"
         table.add_row(age.name, Text(text, style=style), limit)
     if not view.ages:
         table.add_row(Text("no diagnostics yet", style="dim"), "", "")
@@ -119,11 +121,18 @@ def _plans(view: View) -> Table:
     unsafe = e.get("k_unsafe") == "true"
     wanted = f" (set to {e['k_set']})" if e.get("k_set", k) != k else ""
     table.add_row("K", Text(f"{k}{wanted}, safe: {e.get('k_range', '?')}", style="red" if unsafe else ""))
-    delay = e.get("delay_ms.p99") or e.get("delay_planning_ms")
-    table.add_row("delay p99", _figure(delay, " ms", 0))
+    accepted = e.get("accepted", "0")
+    if accepted == "0":  # figures over no plan would be zeros
+        delay = seams = Text("no plan yet", style="dim")
+    else:
+        warm = e.get("delay_ms.p99", "0")  # the first answers after a start are not in it
+        delay = _figure(warm if warm != "0" else e.get("delay_planning_ms"), " ms", 0)
+        seams = _figure(e.get("seam_jump.p99"), " rad", 3)
+    table.add_row("delay p99", delay)
     table.add_row("blending", e.get("blend", "?"))
-    table.add_row("seams p99", _figure(e.get("seam_jump.p99"), " rad", 3))
-    table.add_row("accepted", f"{e.get('accepted', '?')}, refused {e.get('refused_total', '?')}")
+    table.add_row("seams p99", seams)
+    refused = sum(count for reason, count in view.refused.items() if reason.startswith("plan "))
+    table.add_row("accepted", f"{accepted}, refused {refused}")
     table.add_row("running", e.get("plan", "") or Text("none", style="dim"))
     return table
 
