@@ -35,14 +35,14 @@ def executor(lonely, monkeypatch):
 def test_the_first_plan_that_is_taken_is_told_once(executor):
     executor.verdicts += ["too old", None, None]
     for number in range(3):
-        executor.node._offer(1.0, 1.0, answer(f"ab12:{number}"))
+        executor.node._offer(1.0, 1.0, answer(f"ab12:{number}"), f"ab12:{number}")
     assert executor.said == [
         ("warning", "plan ab12:0 refused: too old"),
         ("info", "the first plan is here: ab12:1"),
     ]
     executor.node.first_tick_is_due(2.0)
     executor.verdicts.append(None)
-    executor.node._offer(2.0, 2.0, answer("ab12:9"))
+    executor.node._offer(2.0, 2.0, answer("ab12:9"), "ab12:9")
     assert executor.said[-1] == ("info", "the first plan is here: ab12:9")
 
 
@@ -67,3 +67,13 @@ def test_a_command_of_somebody_else_that_cannot_be_followed_is_not_where_plans_b
     node._hear_command()
     assert node._command is None
     assert why in executor.said[-1][1]
+
+
+def test_what_cannot_be_read_is_passed_over_and_told_now_and_then(executor):
+    """It raised in the control thread, once per tick: nothing was planned meanwhile."""
+    good, cut = answer("ab12:1"), answer("ab12:2")[:9]
+    source = SimpleNamespace(take=lambda: [(0.5, cut), (1.0, good), (1.5, cut)] * 60, topic="/action_chunk")
+    heard = list(executor.node.headed(source))
+    assert heard == [(1.0, good, 0, "ab12:1")] * 60
+    assert len(executor.said) == 3
+    assert all("/action_chunk: not understood" in text and "9 bytes" in text for _, text in executor.said)

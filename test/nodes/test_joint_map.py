@@ -209,6 +209,25 @@ def test_a_driver_that_repeats_itself_says_nothing_new_whatever_the_clock_does()
     assert reader.refused == 0
 
 
+@pytest.mark.parametrize("cut", [0, 2, 4, 8, 20, 40])
+def test_bytes_that_are_no_joint_state_do_not_keep_the_good_ones_from_us(cut):
+    """They raised in the control thread: while they came, no command left the watchdog."""
+    reader = JointReader(NAMES)
+    good = [serialize_message(state(NAMES, [i, 2, 3, 4])) for i in range(3)]
+    for i, data in enumerate(good):
+        sample = reader.read_newest([data, data[:cut], data[:cut]], lambda stamp, t=1.0 + i: t)
+        if i == 0:
+            assert sample.position.tolist() == [0, 2, 3, 4]
+    assert reader.refused == 6
+    assert JointReader(NAMES).read_newest([good[0][:cut]], float) is None
+
+
+def test_bytes_that_are_no_joint_state_are_named():
+    reader = JointReader(NAMES)
+    reader.read_newest([serialize_message(state(NAMES, [1, 2, 3, 4]))[:20]], float)
+    assert "20 bytes that are no JointState" in reader.fault
+
+
 def test_a_bad_newest_message_is_no_sample():
     reader = JointReader(NAMES)
     bad = state(NAMES, [float("nan")] * 4)

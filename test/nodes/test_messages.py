@@ -185,3 +185,9 @@ def test_bytes_that_are_no_trajectory_are_refused(stamps):
 
 def test_the_header_is_read_without_the_rest(stamps):
     assert read_header(encoded(trajectory(), stamps)) == (stamps.to_stamp(NOW), "ab12:7")
+
+
+@pytest.mark.parametrize("cut", [0, 3, 4, 8, 11, 14])
+def test_bytes_without_a_header_are_refused(stamps, cut):
+    with pytest.raises(MessageError, match=f"^{cut} bytes that do not begin with a header"):
+        read_header(encoded(trajectory(), stamps)[:cut])

@@ -1,8 +1,8 @@
 """What executor and watchdog share: robot limits, the control loop, its figures, joint states at the tick."""
 
 import math
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
 
 from rclpy.lifecycle import LifecyclePublisher
 from sensor_msgs.msg import JointState
@@ -17,6 +17,7 @@ from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointReader
 from vla_runtime.nodes.lifecycle import HOUSEKEEPING_S, ManagedNode
 from vla_runtime.nodes.loop import ControlLoop
+from vla_runtime.nodes.messages import MessageError, read_header
 from vla_runtime.nodes.parameters import NodeParameters
 from vla_runtime.nodes.qos import JOINT_STATES, TRACE
 from vla_runtime.nodes.realtime import keep_heap, lock_memory, prepare_interpreter, release_realtime, reserve_heap
@@ -30,7 +31,8 @@ TRACE_KEPT_S = 20.0
 TRACE_PIECE = 16_000
 """Characters of a message of the trace, all of them: see :func:`vla_runtime.nodes.trace.pieces`."""
 _SAME_ERROR = 50
-"""An exception of the tick is logged the first time and then once per this many."""
+"""An exception of the tick, or messages of a topic that are not understood, are logged the first time and then once per
+this many."""
 
 
 def calls_a_second(period_s: float) -> float:
@@ -58,6 +60,7 @@ class ControlNode(ManagedNode):
         self.lock_refusal = ""
         self._inputs: list[PolledInput] = []
         self._outputs: list[LifecyclePublisher] = []
+        self._not_understood: Counter[str] = Counter()  # messages by topic
         self._trace = None
         self._notes: deque[Note] = deque()
         self._traced: Traced | None = None
@@ -156,6 +159,26 @@ class ControlNode(ManagedNode):
                 self.joint_reader.read_newest([data for _, data in taken], self.stamps.to_steady) or self.sample
             )
         return self.sample
+
+    def headed(self, source: PolledInput) -> Iterator[tuple[float, bytes, int, str]]:
+        """What arrived on a topic whose messages begin with a header; what does not is not understood. At the tick.
+
+        Yields steady seconds of the arrival, the bytes, the stamp in nanoseconds of ROS time and the frame_id.
+        """
+        for at, data in source.take():
+            try:
+                stamp, frame_id = read_header(data)
+            except MessageError as error:
+                self.not_understood(source, str(error))
+                continue
+            yield at, data, stamp, frame_id
+
+    def not_understood(self, source: PolledInput, why: str) -> None:
+        """Count a message that is of no use, and say so now and then: it may come fifty times a second."""
+        self._not_understood[source.topic] += 1
+        count = self._not_understood[source.topic]
+        if count % _SAME_ERROR == 1:
+            self.log_later("error", f"{source.topic}: not understood ({count} so far): {why}")
 
     def ask(self, question):
         """Have ``question(now)`` answered by the control thread. Raises TimeoutError."""

@@ -19,7 +19,7 @@ from vla_runtime.nodes.control_node import ControlNode
 from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.executor_report import plan_status, state_status
 from vla_runtime.nodes.joint_map import JointMap
-from vla_runtime.nodes.messages import TrajectoryWriter, read_chunk, read_header, read_trajectory
+from vla_runtime.nodes.messages import TrajectoryWriter, read_chunk, read_trajectory
 from vla_runtime.nodes.process import run_control
 from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST, STREAM
 from vla_runtime.nodes.robot_file import Robot
@@ -88,8 +88,8 @@ class ExecutorNode(ControlNode):
         if self.settings is not self._applied:
             self._retune()
         self._hear_watchdog()
-        for at, data in self._chunks.take():
-            self._offer(now, at, data)
+        for at, data, _, request_id in self.headed(self._chunks):
+            self._offer(now, at, data, request_id)
         if not self.in_command:
             self._hear_command()
         joints = self.read_joints()
@@ -138,20 +138,20 @@ class ExecutorNode(ControlNode):
         except UserError as error:
             fault = str(error)
         if fault:
-            self.log_later("error", f"{self._commands.topic}: not understood: {fault}")
+            self.not_understood(self._commands, fault)
             return
         self._command = command
 
-    def _offer(self, now: float, at: float, data: bytes) -> None:
+    def _offer(self, now: float, at: float, data: bytes, request_id: str) -> None:
         try:
             refusal = self.core.offer(now, read_chunk(data, self.stamps, at))
         except UserError as error:
             refusal = error
         if refusal is not None:
-            self.log_later("warning", f"plan {read_header(data)[1]} refused: {refusal}")
+            self.log_later("warning", f"plan {request_id} refused: {refusal}")
         elif self._waiting:
             self._waiting = False
-            self.log_later("info", f"the first plan is here: {read_header(data)[1]}")
+            self.log_later("info", f"the first plan is here: {request_id}")
 
     def _ask(self, request: PlanRequest) -> None:
         # What will have been executed for certain when the answer comes, and what was executed a moment ago: the

@@ -8,7 +8,7 @@ from sensor_msgs.msg import JointState
 from vla_runtime.control.finite import all_finite
 from vla_runtime.control.trajectory import JointSample
 from vla_runtime.errors import UserError
-from vla_runtime.nodes.joint_state_cdr import FlatJointState, JointStateDecoder, from_message
+from vla_runtime.nodes.joint_state_cdr import FlatJointState, JointStateDecoder, UnreadableError, from_message
 
 _REMEMBERED_ORDERS = 16
 _VELOCITY_MEMORY_S = 0.2
@@ -81,7 +81,11 @@ class JointReader:
         """
         parts: list[FlatJointState] = []
         for data in reversed(messages):
-            parts.append(self._decoder.read(data))
+            try:
+                parts.append(self._decoder.read(data))
+            except UnreadableError as error:  # whoever sends it must not keep the good ones from us
+                self.fault, self.refused = str(error), self.refused + 1
+                continue
             if len(self._pick(parts[-1].names)[0]) == len(self.joint_names):
                 break
         newest = None

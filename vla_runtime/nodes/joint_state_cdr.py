@@ -7,12 +7,17 @@ import numpy as np
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import JointState
 
+from vla_runtime.errors import UserError
 from vla_runtime.nodes.cdr import LITTLE_ENDIAN, aligned, body_of, get_header, get_names
 from vla_runtime.nodes.clock import NANO
 
 _STAMP, _STAMP_AT = struct.Struct("<iI"), len(LITTLE_ENDIAN)
 _COUNT = struct.Struct("<I")
 _UNREADABLE = (struct.error, ValueError, UnicodeDecodeError)  # by us: not the plain form, or cut short
+
+
+class UnreadableError(UserError):
+    """Bytes that are no JointState: cut short, or of another definition of the message."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +42,7 @@ class JointStateDecoder:
         self._like: FlatJointState | None = None
 
     def read(self, data: bytes) -> FlatJointState:
-        """Read one message; what is not little-endian CDR is left to rclpy."""
+        """Read one message; what is not little-endian CDR is left to rclpy. Raises UnreadableError."""
         like = self._like
         if like is None or len(data) != self._length or data[self._middle] != self._expected:
             return self._learn(data)
@@ -79,7 +84,7 @@ def _after(count_at: int, count: int) -> int:
 
 
 def read_joint_state(data: bytes) -> FlatJointState:
-    """Read a serialised JointState; what is not little-endian CDR is left to rclpy."""
+    """Read a serialised JointState; what is not little-endian CDR is left to rclpy. Raises UnreadableError."""
     try:
         body = body_of(data)
         stamp_ns, _, at = get_header(body)
@@ -88,8 +93,15 @@ def read_joint_state(data: bytes) -> FlatJointState:
         velocity, at = _numbers(body, at)
         effort, at = _numbers(body, at)
     except _UNREADABLE:
-        return from_message(deserialize_message(data, JointState))
+        return from_message(_by_rclpy(data))
     return FlatJointState(stamp_ns, names, position, velocity, effort)
+
+
+def _by_rclpy(data: bytes) -> JointState:
+    try:
+        return deserialize_message(data, JointState)
+    except Exception as error:  # rclpy raises what its C++ does
+        raise UnreadableError(f"{len(data)} bytes that are no JointState: {error}") from None
 
 
 def from_message(message: JointState) -> FlatJointState:

@@ -67,11 +67,17 @@ class TrajectoryWriter:
 
 
 def read_header(data: bytes) -> tuple[int, str]:
-    """Stamp (ROS nanoseconds) and frame_id of a serialised message that begins with a header; the rest is not read."""
+    """Stamp (ROS nanoseconds) and frame_id of a serialised message that begins with a header; the rest is not read.
+
+    Raises MessageError.
+    """
     try:
         stamp, frame_id, _ = get_header(body_of(data))
     except (struct.error, ValueError, UnicodeDecodeError):
-        header = deserialize_message(data, Header)
+        try:
+            header = deserialize_message(data, Header)
+        except Exception as error:  # rclpy raises what its C++ does
+            raise MessageError(f"{len(data)} bytes that do not begin with a header: {error}") from None
         return stamp_ns(header.stamp), header.frame_id
     return stamp, frame_id
 

@@ -24,7 +24,7 @@ from vla_runtime.nodes.controllers import CommandOutput
 from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointMap
-from vla_runtime.nodes.messages import read_header, read_trajectory
+from vla_runtime.nodes.messages import read_trajectory
 from vla_runtime.nodes.process import run_control
 from vla_runtime.nodes.qos import EVENTS, LATEST, STREAM
 from vla_runtime.nodes.robot_file import Robot
@@ -101,13 +101,12 @@ class WatchdogNode(ControlNode):
         if self.settings is not self._applied:
             self._applied = self.settings
             core.retune(self._applied)
-        for at, data in self._requests.take():
-            core.saw_request(at, read_header(data)[1])
-        for at, data in self._answers.take():
-            stamp, request_id = read_header(data)
+        for at, _, _, request_id in self.headed(self._requests):
+            core.saw_request(at, request_id)
+        for at, _, stamp, request_id in self.headed(self._answers):
             core.saw_answer(at, request_id, self.stamps.to_steady(stamp))
-        for at, data in self._heartbeats.take():
-            core.saw_heartbeat(at, read_header(data)[1])
+        for at, _, _, status in self.headed(self._heartbeats):
+            core.saw_heartbeat(at, status)
         teleop = self._read(self._teleop)
         if teleop is not None:
             core.offer_teleop(now, teleop)
@@ -124,8 +123,7 @@ class WatchdogNode(ControlNode):
         try:
             return read_trajectory(newest[1], self._joints, self.stamps, newest[0])
         except UserError as error:
-            if self.core.refused["malformed"] % 50 == 0:
-                self.log_later("error", f"{source.topic}: refused: {error}")
+            self.not_understood(source, str(error))
             self.core.refused["malformed"] += 1
             return None
 
