@@ -6,16 +6,22 @@ It only listens. Ctrl-C ends it; the arm does not notice.
 import argparse
 import os
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from rich.console import Console
 from rich.live import Live
 
+from vla_runtime.errors import UserError
+from vla_runtime.toolchain.bounded import within
 from vla_runtime.toolchain.monitor.board import Board
 from vla_runtime.toolchain.monitor.render import WIDTH, screen
 from vla_runtime.toolchain.options import at_least, ros_names
 
 REFRESH_S = 0.25
+GRACE_S = 15.0
+"""With --once, so long may joining and leaving the domain take besides --wait: 0.5 s where the machine is free, 4 s
+where ten programs want each core."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,13 +35,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Listen and show. With ``--once``: 1 when nothing was heard."""
+    """Listen and show. With ``--once``: 1 when nothing was heard, or when DDS keeps us from ending."""
     from vla_runtime.toolchain.monitor.listener import Listener
 
     at_least(args, wait=0, period=0.001)
     ros_names(args, "namespace", "command_topic")
+    if not args.once:
+        return _show(args, Listener)
+    code = within(args.wait + GRACE_S, lambda: _show(args, Listener))
+    if code is None:
+        raise UserError(
+            f"no end after {args.wait + GRACE_S:g} s ({args.wait:g} s of --wait): joining or leaving the DDS domain "
+            "hangs, or this machine is too busy (`uptime`). A process that was killed may have left its shared memory "
+            "locked: with FASTDDS_BUILTIN_TRANSPORTS=UDPv4 none is used"
+        )
+    return code
+
+
+def _show(args: argparse.Namespace, listener_type: Callable) -> int:
     board = Board(args.period)
-    listener = Listener(board, args.namespace, args.command_topic)
+    listener = listener_type(board, args.namespace, args.command_topic)
     console = Console()
     title = f"vla monitor  domain {os.environ.get('ROS_DOMAIN_ID', '0')}  namespace /{args.namespace.strip('/')}"
 
