@@ -114,6 +114,19 @@ def test_a_refusal_is_one_line_and_the_node_stays(lonely, capfd):
     assert node.refusal == ""
 
 
+@pytest.mark.parametrize("options", [(), OFF], ids=["autostart", "told"])
+def test_what_should_have_refused_the_activation_undoes_it(lonely, options):
+    node = lonely(Bench, *options)
+    node.trigger_configure()
+    node.trigger_activate()
+    node.step_back(TransitionRefusedError("another publisher", retry=True))
+    assert node.lifecycle_state == "inactive"
+    assert node.refusal == "cannot activate: another publisher"
+    assert node.names == ["setup", "start", "halt"]
+    spin(node, lambda: node.lifecycle_state == "active")
+    assert node.lifecycle_state == ("inactive" if options else "active")
+
+
 def test_a_refused_activation_leaves_it_inactive_and_silent(lonely):
     node = lonely(Bench, *OFF)
     node.trigger_configure()

@@ -37,6 +37,24 @@ def test_a_parameter_out_of_range_is_mended_while_a_rival_publishes(spawn, ros):
     assert watchdog.stop() == 0
 
 
+def test_a_rival_that_is_found_only_after_activation_is_given_way_to(spawn, ros):
+    """Discovery may take seconds on a busy machine: two watchdogs drove one arm."""
+    watchdog = spawn(WATCHDOG, "--ros-args", "-p", "robot:=so101_sim")
+    states = ros.latched(DiagnosticStatus, "watchdog/state")
+    ros.wait(lambda: states and states[-1][1].message == "WARMUP", 20.0, "WARMUP")
+
+    rival = ros.publisher(JointTrajectory, "joint_trajectory", wait_s=0.0)
+    timer = ros.node.create_timer(0.02, lambda: rival.publish(JointTrajectory()))
+    ros.wait(lambda: state(ros) == "inactive", 20.0, "the watchdog to give way")
+    reason = "cannot activate: another publisher sends on topic '/joint_trajectory' (/probe"
+    ros.wait(lambda: reason in watchdog.log(), 5.0, "the reason")
+    ros.node.destroy_timer(timer)
+    ros.node.destroy_publisher(rival)
+    ros.wait(lambda: states[-1][1].message == "WARMUP", 20.0, "the watchdog to begin again by itself")
+    assert watchdog.stop() == 0
+    assert "Traceback" not in watchdog.log()
+
+
 def test_a_lifecycle_manager_is_in_charge_without_autostart(spawn, ros):
     executor = spawn(
         "vla_runtime.nodes.executor_node", "--ros-args", "-p", "robot:=so101_sim", "-p", "autostart:=false"

@@ -14,7 +14,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.nodes.diagnostics import Status
-from vla_runtime.nodes.publishers import PublisherWatch, refuse_while_another_publishes
+from vla_runtime.nodes.publishers import Ears, PublisherWatch, listen_for_another
 from vla_runtime.nodes.qos import LATEST
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trajectory_cdr import TrajectoryEncoder
@@ -39,10 +39,22 @@ class CommandOutput:
             self._parts.append((publisher, TrajectoryEncoder(joints), [names.index(joint) for joint in joints]))
             topics.append(topic)
         self.rivals = [PublisherWatch(node, topic) for topic in topics]
+        self._ears: Ears | None = None
 
-    def refuse_while_another_publishes(self) -> None:
-        """Raise TransitionRefusedError while somebody else commands one of the controllers."""
-        refuse_while_another_publishes(self._node, self.rivals)
+    def listen(self) -> None:
+        """Begin to listen for others; raise TransitionRefusedError while somebody commands one of the controllers."""
+        self._ears = listen_for_another(self._node, self.rivals)
+
+    def rival(self) -> PublisherWatch | None:
+        """Where somebody else has commanded since the last call; None too when nobody listens any more."""
+        ears = self._ears
+        return None if ears is None else ears.heard()
+
+    def stop_listening(self) -> None:
+        """This node commands from now on, or no longer wants to."""
+        ears, self._ears = self._ears, None
+        if ears is not None:
+            ears.close()
 
     def ready(self, trajectory: Trajectory) -> Callable[[], None]:
         """Return what sends a command, all work on it done. The parts go first: they are what moves."""

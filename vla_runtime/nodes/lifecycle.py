@@ -275,6 +275,15 @@ class ManagedNode(LifecycleNode, Runnable):
         if not retry:
             self._wanted = False
 
+    def step_back(self, reason: TransitionRefusedError) -> None:
+        """Deactivate for what would have refused the activation, had it been known by then."""
+        if self.lifecycle_state != "active":
+            return
+        self.trigger_deactivate()
+        self._wanted = self.parameters["node"].autostart
+        self._refuse("activate", reason)
+        self._autostart_timer.reset()
+
     def reconsider(self) -> None:
         """A parameter changed: a refusal that ended the autostart may be void now."""
         if self.refusal and self.parameters["node"].autostart and self.lifecycle_state in ("unconfigured", "inactive"):

@@ -1,4 +1,4 @@
-"""Notices a second publisher on a topic that must have one."""
+"""Notices a second publisher on topics that must have one."""
 
 import time
 from collections.abc import Sequence
@@ -45,27 +45,48 @@ class PublisherWatch:
         note = "; one of the same name may be a predecessor that was killed, it counts for up to 20 s" if twice else ""
         return ", ".join(names) + note
 
-
-def refuse_while_another_publishes(node: LifecycleNode, watches: Sequence[PublisherWatch]) -> None:
-    """Listen on all topics for a moment, this node being silent. Raises TransitionRefusedError when somebody publishes.
-
-    Publishers that only exist do not count here: one that was killed is in the graph for up to 20 s more.
-    """
-    qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
-    # Only for this moment: a standing subscription would hear our own 50 messages a second.
-    ears = [PolledInput(node, JointTrajectory, watch.topic, qos, lambda text: None, raw=True) for watch in watches]
-    try:
-        time.sleep(DISCOVERY_S)
-        for ear in ears:
-            ear.take()
-        time.sleep(LISTEN_S)
-        heard = [watch for watch, ear in zip(watches, ears) if ear.newest() is not None]
-    finally:
-        for ear in ears:
-            ear.destroy(node)
-    if heard:
-        raise TransitionRefusedError(
-            f"another publisher sends on topic '{heard[0].topic}' ({heard[0].names()}): two would fight over the arm; "
+    def refusal(self) -> TransitionRefusedError:
+        """The reason not to command as well."""
+        return TransitionRefusedError(
+            f"another publisher sends on topic '{self.topic}' ({self.names()}): two would fight over the arm; "
             "stop it, or give one of the two a namespace or a ROS_DOMAIN_ID of its own",
             retry=True,
         )
+
+
+class Ears:
+    """Hear what is sent on command topics as long as this node itself is silent there.
+
+    Publishers that only exist do not count here: one that was killed is in the graph for up to 20 s more. To be closed
+    as soon as the node commands: they would hear its own 50 messages a second.
+    """
+
+    def __init__(self, node: LifecycleNode, watches: Sequence[PublisherWatch]):
+        self._node = node
+        qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+        self._ears = [
+            (watch, PolledInput(node, JointTrajectory, watch.topic, qos, None, raw=True)) for watch in watches
+        ]
+
+    def heard(self) -> PublisherWatch | None:
+        """A topic on which something came since the last call, or None."""
+        return next((watch for watch, news in [(watch, ear.take()) for watch, ear in self._ears] if news), None)
+
+    def close(self) -> None:
+        """Unsubscribe."""
+        for _, ear in self._ears:
+            ear.destroy(self._node)
+        self._ears = []
+
+
+def listen_for_another(node: LifecycleNode, watches: Sequence[PublisherWatch]) -> Ears:
+    """Listen on all topics for a moment; the ears stay open. Raises TransitionRefusedError when somebody publishes."""
+    ears = Ears(node, watches)
+    time.sleep(DISCOVERY_S)
+    ears.heard()
+    time.sleep(LISTEN_S)
+    rival = ears.heard()
+    if rival is not None:
+        ears.close()
+        raise rival.refusal()
+    return ears

@@ -17,7 +17,7 @@ from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.control.watchdog import WATCHDOG_PHASE, Watchdog
 from vla_runtime.control.watchdog_report import snapshot
 from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
-from vla_runtime.control.watchdog_states import Command
+from vla_runtime.control.watchdog_states import Command, State
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.control_node import ControlNode
 from vla_runtime.nodes.controllers import CommandOutput
@@ -26,6 +26,7 @@ from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointMap
 from vla_runtime.nodes.messages import read_trajectory
 from vla_runtime.nodes.process import run_control
+from vla_runtime.nodes.publishers import PublisherWatch
 from vla_runtime.nodes.qos import EVENTS, LATEST, STREAM
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trace import WATCHDOG_CALLS, watchdog_note
@@ -43,7 +44,9 @@ class WatchdogNode(ControlNode):
 
     def __init__(self) -> None:
         self.core: Watchdog | None = None
+        self.output: CommandOutput | None = None
         self.command = Command(None, "INACTIVE", "not activated", "none")
+        self._rival: PublisherWatch | None = None
         self.figures: dict = {}
         super().__init__("watchdog", WATCHDOG_TABLE)
         self._orders = [
@@ -70,8 +73,15 @@ class WatchdogNode(ControlNode):
 
     def start(self) -> None:
         """Begin to watch, unless somebody else drives the arm."""
-        self.output.refuse_while_another_publishes()
+        self._rival = None
+        self.output.listen()
         super().start()
+
+    def halt(self) -> None:
+        """End the loop after the stop."""
+        super().halt()
+        if self.output is not None:
+            self.output.stop_listening()
 
     def teardown(self) -> None:
         """Give everything back."""
@@ -98,6 +108,8 @@ class WatchdogNode(ControlNode):
     def tick(self, now: float) -> Callable[[], None] | None:
         """Hear, decide, command."""
         core, self._ticked = self.core, now
+        if core.state is State.WARMUP and self._another_commands():
+            return None
         if self.settings is not self._applied:
             self._applied = self.settings
             core.retune(self._applied)
@@ -116,6 +128,14 @@ class WatchdogNode(ControlNode):
             self.figures = snapshot(core, now)
         return speak
 
+    def _another_commands(self) -> bool:
+        """Whether somebody else drives the arm: one that discovery had not found yet when this node began to watch."""
+        if self._rival is None:
+            self._rival = self.output.rival()
+            if self._rival is not None:
+                self.outbox.post(lambda: self.step_back(self._rival.refusal()))
+        return self._rival is not None
+
     def _read(self, source: PolledInput) -> Trajectory | None:
         newest = source.newest()
         if newest is None:
@@ -131,6 +151,8 @@ class WatchdogNode(ControlNode):
         self.command = command
         if command.transition is not None:
             change = command.transition
+            if change.source is State.WARMUP:
+                self.outbox.post(self.output.stop_listening)
             quiet = change.target.value in ("NOMINAL", "WARMUP", "INACTIVE", "TELEOP")
             self.log_later(
                 "info" if quiet else "warning", f"{change.source} -> {change.target}: {change.cause} (#{change.count})"
