@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from vla_runtime.toolchain.demo import figures
-from vla_runtime.toolchain.demo.summary import what_was_done
+from vla_runtime.toolchain.demo.summary import too_slow, what_was_done
 from vla_runtime.toolchain.run_log import Motion, RunLog, Status
 
 NAMES = ("a", "b")
@@ -69,6 +69,21 @@ def test_inference_percentiles_add_the_stages():
     stages = {"vision": 10.0, "backbone": 5.0, "wait": 30.0, "observation_age": 40.0, "total": 99.0}
     run = RunLog(latency=[(0.1 * i, {**stages, "action": float(i)}) for i in range(101)])
     assert figures.inference_ms(run) == pytest.approx({"p50": 65.0, "p95": 110.0, "p99": 114.0, "max": 115.0})
+
+
+def test_answers_that_are_too_slow_are_named_with_limit_and_remedy():
+    def run(*totals: float) -> RunLog:
+        stages = {"vision": 12.0, "wait": 5.0, "observation_age": 900.0}
+        return RunLog(latency=[(0.1 * i, {**stages, "action": t - 17.0, "total": t}) for i, t in enumerate(totals)])
+
+    assert too_slow(figures.answers(run(*[90.0] * 300, 400.0))) == ""  # one of three hundred
+    assert too_slow(figures.answers(RunLog())) == ""
+    slow = figures.answers(run(*[240.0] * 60, *[260.0] * 40))
+    assert (slow["late"], slow["count"], slow["slowest_stage"]) == (40, 100, "action")
+    said = too_slow(slow)
+    for words in ("40 of 100 answers beyond answer_deadline_s (250 ms)", "p99 260 ms",
+                  "'action' 243 ms", "uptime", "vla budget"):  # fmt: skip
+        assert words in said
 
 
 COASTS = [2.0, "COASTING", "request a:3 unanswered for 0.252 s (limit 0.25 s)"]

@@ -10,6 +10,7 @@ from vla_runtime.toolchain.run_log import Motion, RunLog
 PERIOD_S = 0.02
 BRAKE_RESENT_S = WATCHDOG_TABLE.load({}).stream_deadline_s
 """How long the watchdog re-sends the brake at the end of a plan, with that plan's id, before the fallback begins."""
+ANSWER_DEADLINE_MS = 1e3 * WATCHDOG_TABLE.load({}).answer_deadline_s
 NOT_COMPUTED = {"wait", "observation_age", "total"}
 """What `policy/latency` carries besides the policy's own stages."""
 
@@ -109,6 +110,32 @@ def inference_ms(run: RunLog) -> dict[str, float]:
         return {"p50": 0.0, "p95": 0.0, "p99": 0.0, "max": 0.0}
     p50, p95, p99 = np.percentile(totals, [50, 95, 99])
     return {"p50": float(p50), "p95": float(p95), "p99": float(p99), "max": float(max(totals))}
+
+
+def answers(run: RunLog) -> dict[str, float | int | str]:
+    """How long answers took, from the arrival of their request, against the watchdog's deadline.
+
+    Returns:
+        count, late (beyond the deadline), p50_ms, p99_ms, deadline_ms, and the slowest stage of the computation with
+        its p99: slowest_stage, slowest_p99_ms. Zeros and "" where there was no answer.
+    """
+    totals = [stages["total"] for _, stages in run.latency if "total" in stages]
+    stages: dict[str, list[float]] = {}
+    for _, one in run.latency:
+        for stage in one.keys() - NOT_COMPUTED:
+            stages.setdefault(stage, []).append(one[stage])
+    p99 = {stage: float(np.percentile(values, 99)) for stage, values in stages.items()}
+    slowest = max(p99, key=p99.get, default="")
+    p50_ms, p99_ms = np.percentile(totals, [50, 99]) if totals else (0.0, 0.0)
+    return {
+        "count": len(totals),
+        "late": sum(total > ANSWER_DEADLINE_MS for total in totals),
+        "p50_ms": float(p50_ms),
+        "p99_ms": float(p99_ms),
+        "deadline_ms": ANSWER_DEADLINE_MS,
+        "slowest_stage": slowest,
+        "slowest_p99_ms": p99.get(slowest, 0.0),
+    }
 
 
 def deadline_misses(run: RunLog) -> int:

@@ -22,6 +22,7 @@ def figures_of(log: RunLog, limits) -> dict:
         "limit_violations": f.limit_violations(log.commands, limits),
         "deadline_misses": f.deadline_misses(log),
         "inference_ms": f.inference_ms(log),
+        "answers": f.answers(log),
         "time_in_state_s": f.time_in_state(log),
         "transitions": [list(change) for change in f.transitions(log)],
     }
@@ -43,6 +44,20 @@ def what_was_done(transitions: list[list]) -> str:
     text = f"{state}{f' {len(acts)} times' if not grave and len(acts) > 1 else ''}: {cause}"
     back = [seconds for seconds, state, _ in transitions[first:end] if state == "NOMINAL" and seconds > at]
     return f"{text}; the policy drove again after {back[0] - at:.1f} s" if back else f"{text}, until an operator drove"
+
+
+def too_slow(answers: dict) -> str:
+    """Say that inference is too slow for its deadline, by how much, and what to do; "" where it is not.
+
+    answers: as in the figures. One in a hundred may be late: a glitch is not slowness.
+    """
+    if answers["p99_ms"] <= answers["deadline_ms"]:
+        return ""
+    return (
+        f"{answers['late']} of {answers['count']} answers beyond answer_deadline_s ({answers['deadline_ms']:.0f} ms): "
+        f"p99 {answers['p99_ms']:.0f} ms, of it '{answers['slowest_stage']}' {answers['slowest_p99_ms']:.0f} ms; "
+        "free the processor (`uptime`), or make it faster (`vla budget`)"
+    )
 
 
 def summary_table(figures: dict) -> Table:
@@ -76,6 +91,9 @@ def summary_table(figures: dict) -> Table:
                       f"max {latency['max']:.1f} ms"),
         ("time in state", states),
     ]  # fmt: skip
+    slow = too_slow(figures["answers"])
+    if slow and not figures.get("fault"):  # a fault may be meant to be slow: the watchdog's line says what it did
+        rows.insert(0, ("inference is too slow", slow))
     if figures.get("fault"):
         rows.insert(2, (f"the watchdog, at '{figures['fault']}'", what_was_done(figures["transitions"])))
     if cpu is not None:
