@@ -17,6 +17,7 @@ from vla_runtime.errors import UsageError, UserError
 from vla_runtime.paths import share
 from vla_runtime.toolchain.demo.domains import HIGHEST_DOMAIN, domain_is_busy, held_domain, held_if_free
 from vla_runtime.toolchain.options import at_least
+from vla_runtime.toolchain.own_command import own_command
 
 HOME_S, SETTLE_S = 1.6, 0.5
 STRIKE_AFTER_S, HEAL_AFTER_S = 1.2, 3.0
@@ -99,7 +100,7 @@ def _perform(args, processes, out: Path) -> tuple[list[Episode], dict]:
         view.note(f"logs and bag in {out}/")
         view.note("to look in from a second terminal:")
         shared = ("ROS_DOMAIN_ID", "ROS_AUTOMATIC_DISCOVERY_RANGE")  # without the second, nothing is heard
-        view.note("  " + " ".join(f"{name}={os.environ[name]}" for name in shared) + " vla monitor")
+        view.note("  " + " ".join(f"{name}={os.environ[name]}" for name in shared) + f" {own_command()} monitor")
         set_stage(processes, out / "bag", Scene(args.bundle, *script[0]), fault)
         wait_until_driving(processes, conductor, lambda: view.show("starting", conductor.view))
         yardstick = processes.start("yardstick", "vla_runtime.toolchain.loop_yardsticks", "thread")
