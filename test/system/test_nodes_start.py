@@ -1,13 +1,18 @@
 """How the nodes begin: refused and mended, refused by a rival, told by a lifecycle manager."""
 
+import time
 from pathlib import Path
 
+import numpy as np
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
 from rcl_interfaces.srv import SetParameters
+from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
+
+from vla_runtime.nodes.messages import TrajectoryWriter
 
 WATCHDOG = "vla_runtime.nodes.watchdog_node"
 
@@ -51,6 +56,30 @@ def test_a_rival_that_is_found_only_after_activation_is_given_way_to(spawn, ros)
     ros.node.destroy_timer(timer)
     ros.node.destroy_publisher(rival)
     ros.wait(lambda: states[-1][1].message == "WARMUP", 20.0, "the watchdog to begin again by itself")
+    assert watchdog.stop() == 0
+    assert "Traceback" not in watchdog.log()
+
+
+def test_a_rival_that_is_found_only_after_the_first_commands_is_given_way_to_for_good(spawn, ros):
+    """Nor may two that began at once go on beginning: the one that has commanded waits to be told."""
+    spawn("vla_runtime.sim.controllers_node")
+    watchdog = spawn(WATCHDOG, "--ros-args", "-p", "robot:=so101_sim")
+    states = ros.latched(DiagnosticStatus, "watchdog/state")
+    joints, commands = ros.listen(JointState, "joint_states"), ros.listen(JointTrajectory, "joint_trajectory")
+    ros.wait(lambda: joints and states and "no plan was answered" in str(states[-1][1].values), 20.0, "joint states")
+    leader, names = ros.publisher(JointTrajectory, "teleop_trajectory"), joints[-1][1].name
+    writer, stay = TrajectoryWriter(names), np.tile(joints[-1][1].position, (2, 1))
+    ros.node.create_timer(
+        0.02, lambda: leader.publish(writer.write(time.time_ns(), "leader", np.array([0.0, 0.3]), stay, 0.0 * stay))
+    )
+    ros.wait(lambda: len(commands) > 50, 10.0, "commands, none of which it takes for a rival's")
+    assert states[-1][1].message == "TELEOP"
+
+    rival = ros.publisher(JointTrajectory, "joint_trajectory", wait_s=0.0)
+    ros.node.create_timer(0.02, lambda: rival.publish(JointTrajectory()))
+    ros.wait(lambda: state(ros) == "inactive", 10.0, "the watchdog to give way")
+    ros.wait(lambda: "another publisher sends on topic '/joint_trajectory'" in watchdog.log(), 5.0, "the reason")
+    assert "(trying again)" not in watchdog.log()
     assert watchdog.stop() == 0
     assert "Traceback" not in watchdog.log()
 

@@ -51,7 +51,7 @@ class CommandOutput:
         return None if ears is None else ears.heard()
 
     def stop_listening(self) -> None:
-        """This node commands from now on, or no longer wants to."""
+        """Others would have been heard by now, or this node no longer wants to command."""
         ears, self._ears = self._ears, None
         if ears is not None:
             ears.close()
@@ -66,6 +66,10 @@ class CommandOutput:
             for publisher, encoder, columns in self._parts
         ]
         messages.append((self._whole, self._encoder.encode(stamp, trajectory.plan_id, times, positions, velocities)))
+
+        ears = self._ears
+        if ears is not None:
+            ears.said(message for _, message in messages)
 
         def send() -> None:
             for publisher, message in messages:

@@ -1,7 +1,8 @@
 """Notices a second publisher on topics that must have one."""
 
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -15,6 +16,10 @@ DISCOVERY_S = 0.4
 """How long a new subscription needs to be known to the publishers there are, on one host or a quiet network."""
 LISTEN_S = 0.3
 """A stream that is slower than this is not heard before activation; it is still counted afterwards."""
+GIVE_WAY_S = 5.0
+"""How long after its first command a node still listens: participants of Fast DDS announce themselves every 3 s."""
+_REMEMBERED = 64
+"""Messages of one's own that are known again: more than arrive between two looks."""
 
 
 class PublisherWatch:
@@ -45,20 +50,20 @@ class PublisherWatch:
         note = "; one of the same name may be a predecessor that was killed, it counts for up to 20 s" if twice else ""
         return ", ".join(names) + note
 
-    def refusal(self) -> TransitionRefusedError:
+    def refusal(self, *, retry: bool = True) -> TransitionRefusedError:
         """The reason not to command as well."""
         return TransitionRefusedError(
             f"another publisher sends on topic '{self.topic}' ({self.names()}): two would fight over the arm; "
             "stop it, or give one of the two a namespace or a ROS_DOMAIN_ID of its own",
-            retry=True,
+            retry=retry,
         )
 
 
 class Ears:
-    """Hear what is sent on command topics as long as this node itself is silent there.
+    """Hear what others send on command topics.
 
-    Publishers that only exist do not count here: one that was killed is in the graph for up to 20 s more. To be closed
-    as soon as the node commands: they would hear its own 50 messages a second.
+    Publishers that only exist do not count here: one that was killed is in the graph for up to 20 s more. Not for long
+    after the node itself has begun to send: they hear its own messages too, 50 a second.
     """
 
     def __init__(self, node: LifecycleNode, watches: Sequence[PublisherWatch]):
@@ -67,10 +72,16 @@ class Ears:
         self._ears = [
             (watch, PolledInput(node, JointTrajectory, watch.topic, qos, None, raw=True)) for watch in watches
         ]
+        self._said: deque[bytes] = deque(maxlen=_REMEMBERED)
+
+    def said(self, messages: Iterable[bytes]) -> None:
+        """Note what this node itself is about to send."""
+        self._said.extend(messages)
 
     def heard(self) -> PublisherWatch | None:
-        """A topic on which something came since the last call, or None."""
-        return next((watch for watch, news in [(watch, ear.take()) for watch, ear in self._ears] if news), None)
+        """A topic on which somebody else sent something since the last call, or None."""
+        news = [(watch, data) for watch, ear in self._ears for _, data in ear.take()]
+        return next((watch for watch, data in news if data not in self._said), None)
 
     def close(self) -> None:
         """Unsubscribe."""

@@ -4,6 +4,7 @@ It shares nothing with what it judges but messages. Small on purpose: what is de
 ``vla_runtime.control.watchdog``; here are topics, services and the loop.
 """
 
+import math
 import sys
 from collections.abc import Callable
 
@@ -26,7 +27,7 @@ from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointMap
 from vla_runtime.nodes.messages import read_trajectory
 from vla_runtime.nodes.process import run_control
-from vla_runtime.nodes.publishers import PublisherWatch
+from vla_runtime.nodes.publishers import GIVE_WAY_S, PublisherWatch
 from vla_runtime.nodes.qos import EVENTS, LATEST, STREAM
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trace import WATCHDOG_CALLS, watchdog_note
@@ -47,6 +48,7 @@ class WatchdogNode(ControlNode):
         self.output: CommandOutput | None = None
         self.command = Command(None, "INACTIVE", "not activated", "none")
         self._rival: PublisherWatch | None = None
+        self._listens_until = math.inf  # steady seconds
         self.figures: dict = {}
         super().__init__("watchdog", WATCHDOG_TABLE)
         self._orders = [
@@ -73,7 +75,7 @@ class WatchdogNode(ControlNode):
 
     def start(self) -> None:
         """Begin to watch, unless somebody else drives the arm."""
-        self._rival = None
+        self._rival, self._listens_until = None, math.inf
         self.output.listen()
         super().start()
 
@@ -108,7 +110,7 @@ class WatchdogNode(ControlNode):
     def tick(self, now: float) -> Callable[[], None] | None:
         """Hear, decide, command."""
         core, self._ticked = self.core, now
-        if core.state is State.WARMUP and self._another_commands():
+        if self._another_commands(now) and core.state is State.WARMUP:
             return None
         if self.settings is not self._applied:
             self._applied = self.settings
@@ -128,12 +130,16 @@ class WatchdogNode(ControlNode):
             self.figures = snapshot(core, now)
         return speak
 
-    def _another_commands(self) -> bool:
-        """Whether somebody else drives the arm: one that discovery had not found yet when this node began to watch."""
-        if self._rival is None:
+    def _another_commands(self, now: float) -> bool:
+        """Whether somebody else drives the arm: one that discovery had not found yet when this node began to watch.
+
+        Who has commanded already does not try again by itself: two that begin at once would go on beginning.
+        """
+        if self._rival is None and now < self._listens_until:
             self._rival = self.output.rival()
             if self._rival is not None:
-                self.outbox.post(lambda: self.step_back(self._rival.refusal()))
+                silent = self.core.state is State.WARMUP
+                self.outbox.post(lambda: self.step_back(self._rival.refusal(retry=silent)))
         return self._rival is not None
 
     def _read(self, source: PolledInput) -> Trajectory | None:
@@ -152,13 +158,19 @@ class WatchdogNode(ControlNode):
         if command.transition is not None:
             change = command.transition
             if change.source is State.WARMUP:
-                self.outbox.post(self.output.stop_listening)
+                self._listens_until = self._ticked + GIVE_WAY_S
             quiet = change.target.value in ("NOMINAL", "WARMUP", "INACTIVE", "TELEOP")
             self.log_later(
                 "info" if quiet else "warning", f"{change.source} -> {change.target}: {change.cause} (#{change.count})"
             )
             self.outbox.post(self.publish_state)
         return None if command.trajectory is None else self.output.ready(command.trajectory)
+
+    def regularly(self) -> None:
+        """Close the ears when their time is over, a little later than the control thread uses them."""
+        super().regularly()
+        if self.output is not None and self.steady_now() > self._listens_until + 1.0:
+            self.output.stop_listening()
 
     # what others see and ask
 
