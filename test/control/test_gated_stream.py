@@ -10,6 +10,7 @@ from vla_runtime.control.trajectory import JointSample
 from vla_runtime.control.watchdog import WATCHDOG_PHASE, Watchdog
 from vla_runtime.control.watchdog_settings import WATCHDOG_TABLE
 from vla_runtime.control.watchdog_states import State
+from vla_runtime.sim.command_checker import CommandChecker
 
 PERIOD = 0.02
 
@@ -71,6 +72,46 @@ def test_the_watchdog_commands_what_was_planned_while_plans_change(stream):
         for k, planned in enumerate(said[: len(rows) // 10])
     ]
     assert max(apart) < 1e-9
+
+
+@pytest.mark.parametrize("period_s", [0.004, 0.005, 0.0075, 0.01, 0.02, 0.05, 0.1])
+@pytest.mark.parametrize("jitter", [0.0, 0.4])
+def test_every_control_period_of_the_range_keeps_the_form_and_the_plan(stream, period_s, jitter):
+    """Also where the next point of the grid is nearer than points may be: it is left out, never sent too close.
+
+    ``jitter``: by how much of the period ticks of the executor come late, at most.
+    """
+    rng = np.random.default_rng(1)
+
+    def plan(times, _n):
+        return 0.5 * np.column_stack((np.sin(2.0 * times), np.cos(2.0 * times)))
+
+    s = stream(plan, horizon=60, period_s=period_s, k=max(1, round(0.2 / period_s)), latency_s=0.08)
+    s.executor = Executor(s.executor.settings, s.limits, "e", due=s.now)
+    patient = {"stream_deadline_s": max(0.04, 2.0 * period_s), "window_s": max(0.2, 4.0 * period_s)}
+    watchdog = Watchdog(WATCHDOG_TABLE.load({"period_s": period_s, **patient}), s.limits)
+    watchdog.activate(s.now)
+    checker, commands, begin = CommandChecker(s.limits), [], s.now
+    answer = s.answer
+    s.answer = lambda name, t0: (watchdog.saw_answer(s.now, name, t0), answer(name, t0))[1]
+    for k in range(1, round(4.0 / period_s)):
+        tick = s.tick(begin + (k + jitter * rng.random()) * period_s - s.now)
+        if tick.request is not None:
+            watchdog.saw_request(s.now, tick.request.request_id)
+        watchdog.saw_heartbeat(s.now, "ready")
+        at = begin + (k + WATCHDOG_PHASE) * period_s
+        command = watchdog.tick(at, s.joints(), tick.planned).trajectory
+        checker.check(at, command, due=bool(commands))
+        if command is not None:
+            commands.append(command)
+            s.command = command
+    assert checker.violations == [] and not watchdog.refused
+    assert watchdog.state is State.NOMINAL
+    settled = [c for c in commands if c.start > begin + 3.0]
+    assert len(settled) == pytest.approx(1.0 / period_s, abs=2)
+    apart = [np.abs(c.sample(t)[0] - plan(np.array([t]), 0)[0]).max() for c in settled
+             for t in c.start + period_s * np.linspace(0.0, 1.0, 5)]  # fmt: skip
+    assert max(apart) < max(3e-4, 0.5 * period_s**2)  # the grid's cubics cut the corners of a long period
 
 
 def test_a_first_tick_that_is_late_does_not_set_the_grid(make_limits):

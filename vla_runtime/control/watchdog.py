@@ -24,7 +24,8 @@ from vla_runtime.control.watchdog_states import IN_COMMAND, TRANSITIONS, Command
 WATCHDOG_PHASE = 0.5
 """Its ticks after the executor's, as a share of the period: time for what was planned to arrive, and still before the
 next point of it (``GRID_PHASE``), by ``MIN_SPACING_S`` at a period of 10 ms and by more at longer ones. So no point is
-too near to be sent, and a new plan takes over where the last command still leads."""
+too near to be sent (at shorter periods :func:`rebased` leaves it out), and a new plan takes over where the last command
+still leads."""
 _LOGGED = 256  # misses and transitions kept
 
 
