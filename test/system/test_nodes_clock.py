@@ -1,11 +1,11 @@
-"""A ROS clock that jumps under use_sim_time: the stream goes on and the jump is reported."""
+"""Under use_sim_time: a clock that jumps does not stop the stream; one that does not run with the world is reported."""
 
 import re
 import time
 
 import numpy as np
 import pytest
-from diagnostic_msgs.msg import DiagnosticStatus
+from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rosgraph_msgs.msg import Clock
 from sensor_msgs.msg import JointState
 from std_msgs.msg import Header
@@ -93,3 +93,25 @@ def test_the_stream_does_not_care(spawn, ros):
         jumped = [step for step in steps if abs(step) > 2 * 10**9]
         assert [round(step / 10**9) for step in jumped] == [size_s]
     assert jumps(watchdog) == [-5, 5]
+
+
+def test_a_clock_that_does_not_run_with_the_world_is_reported(spawn, ros):
+    clock = ros.node.create_publisher(Clock, "/clock", 10)
+    begin = time.monotonic_ns()
+
+    def tell_time():
+        message = Clock()
+        set_stamp(message.clock, 10**11 + (time.monotonic_ns() - begin) // 2)
+        clock.publish(message)
+
+    ros.node.create_timer(0.01, tell_time)
+    diagnostics = ros.listen(DiagnosticArray, "/diagnostics")
+    watchdog = spawn("vla_runtime.nodes.watchdog_node", "--ros-args", "-p", "robot:=so101_sim", "-p",
+                     "use_sim_time:=true")  # fmt: skip
+
+    def said():
+        own = [one for _, array in diagnostics for one in array.status if one.name == "watchdog: lifecycle"]
+        return [one for one in own if one.message.startswith("/clock runs at 0.50 of real time")]
+
+    ros.wait(said, 60.0, "the report")
+    assert watchdog.log().count("/clock runs at 0.50 of real time") == 1

@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from vla_runtime.nodes.clock_pace import ClockPace
+
 NANO = 1_000_000_000
 
 SYSTEM_STEP_S = 0.02
@@ -51,11 +53,19 @@ class Jump:
 
 
 class StampClock:
-    """Converts between stamps in nanoseconds of ROS time and steady seconds. Safe to use from several threads."""
+    """Converts between stamps in nanoseconds of ROS time and steady seconds. Safe to use from several threads.
+
+    ``pace``: takes in every reading of a simulated clock.
+    """
 
     def __init__(
-        self, ros_now_ns: Callable[[], int], steady_now: Callable[[], float] = time.monotonic, step_s=SYSTEM_STEP_S
+        self,
+        ros_now_ns: Callable[[], int],
+        steady_now: Callable[[], float] = time.monotonic,
+        step_s: float = SYSTEM_STEP_S,
+        pace: ClockPace | None = None,
     ):
+        self.pace = pace
         self._ros_now_ns = ros_now_ns
         self._steady_now = steady_now
         self._step_s = step_s
@@ -82,6 +92,8 @@ class StampClock:
         """Forget what was, after a pause in which nobody read the clock: what it does to catch up is no jump."""
         with self._lock:
             self._offset_ns = self._before_ns = self._moved = self._pending = None
+            if self.pace is not None:
+                self.pace.restart()
             self._quiet_until = self._steady_now() + QUIET_S
 
     def to_steady(self, stamp_ns: int) -> float:
@@ -128,9 +140,13 @@ class StampClock:
             size_s = 0.0 if self._moved is None else (offset - self._moved[1]) / NANO
             if counts and abs(size_s) >= self._step_s:
                 self.jumps += 1
+                if self.pace is not None:
+                    self.pace.restart()
                 self._before_ns, self._last = self._moved[1], Jump(now, size_s)
                 self._jumped_after, self._pending = self._moved[2], self._last
             self._moved = ros, offset, now
+        if self.pace is not None:
+            self.pace.saw(ros, now)
         if self._last is not None and self._before_ns is not None and now - self._last.at > MEMORY_S:
             self._before_ns = None
         self._offset_ns = offset

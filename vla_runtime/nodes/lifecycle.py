@@ -10,6 +10,7 @@ from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackRet
 
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.clock import SIMULATED_STEP_S, SYSTEM_STEP_S, StampClock
+from vla_runtime.nodes.clock_pace import ClockPace
 from vla_runtime.nodes.diagnostics import Level, Status
 from vla_runtime.nodes.handover import Outbox
 from vla_runtime.nodes.parameters import NodeParameters
@@ -47,9 +48,12 @@ class ManagedNode(LifecycleNode, Runnable):
         self.outbox = Outbox(self)
         self._steady = Clock(clock_type=ClockType.STEADY_TIME)
         self.parameters = parameters(self)
-        step_s = SIMULATED_STEP_S if self.get_parameter("use_sim_time").value else SYSTEM_STEP_S
+        simulated = self.get_parameter("use_sim_time").value
         self._simulated_time = self.get_clock().ros_time_is_active
-        self.stamps = StampClock(self._ros_now_ns, step_s=step_s)
+        self._pace = ClockPace() if simulated else None
+        self._out_of_pace = False
+        step_s = SIMULATED_STEP_S if simulated else SYSTEM_STEP_S
+        self.stamps = StampClock(self._ros_now_ns, step_s=step_s, pace=self._pace)
         self._state_publisher = self.create_publisher(DiagnosticStatus, "~/state", LATCHED)
         self._diagnostics_publisher = self.create_publisher(DiagnosticArray, "/diagnostics", 10)
         self._reports = 0
@@ -139,10 +143,17 @@ class ManagedNode(LifecycleNode, Runnable):
     def regularly(self) -> None:
         """Twice a second, in the spinning thread: say how things stand."""
         self._simulated_time = self.get_clock().ros_time_is_active
+        self._watch_pace()
         self.publish_state()
         self._reports += 1
         if self._reports % STATES_PER_DIAGNOSTICS == 0:
             self.publish_diagnostics()
+
+    def _watch_pace(self) -> None:
+        fault = self._pace.fault if self._pace is not None else ""
+        if fault and not self._out_of_pace:
+            self.get_logger().warning(fault)
+        self._out_of_pace = bool(fault)
 
     def publish_diagnostics(self) -> None:
         """Publish /diagnostics now."""
@@ -178,6 +189,8 @@ class ManagedNode(LifecycleNode, Runnable):
             return Status("lifecycle", Level.ERROR, f"{self.callback_errors} callbacks failed: see the log", values)
         if self.lifecycle_state != "active":
             return Status("lifecycle", Level.WARN, self.lifecycle_state, values)
+        if self._out_of_pace:
+            return Status("lifecycle", Level.WARN, self._pace.fault, values)
         return Status("lifecycle", Level.OK, "active", values)
 
     # transitions
