@@ -2,10 +2,18 @@
 
 import math
 
+import pytest
+from rclpy.lifecycle import LifecycleNode
+from rclpy.serialization import serialize_message
+from sensor_msgs.msg import JointState
+from std_msgs.msg import Header
+
 from vla_runtime.control.watchdog_settings import watchdog_settings
 from vla_runtime.nodes.diagnostics import Level, Status, flat, loop_status, text
+from vla_runtime.nodes.executor_report import plan_status
 from vla_runtime.nodes.joint_map import JointReader
 from vla_runtime.nodes.loop import LoopFigures
+from vla_runtime.nodes.publishers import senders_status
 from vla_runtime.nodes.watchdog_report import input_status
 
 
@@ -51,3 +59,46 @@ def test_what_was_never_heard_is_not_infinitely_old():
     ages = {"stream_age_s": math.inf, "heartbeat_age_s": 0.4, "joint_state_age_s": 0.01}
     status = input_status(ages, JointReader(["a"]), watchdog_settings())
     assert status.message == "silent: stream never (limit 0.04 s), heartbeat 0.4 s (limit 0.25 s)"
+
+
+@pytest.mark.parametrize(
+    ("stamps", "said"),
+    [
+        ((9.99, 10.01), ""),
+        ((10.05, 10.07), ""),  # hosts differ a little
+        ((0.0, 0.0), "stamped 10.020 s before they arrive (limit 0.1 s)"),  # a driver that sets none
+        ((9.5, 9.5), "stamped 0.520 s before they arrive"),  # or repeats itself: the age alone says that none come
+        ((70.0, 70.02), "stamped 60.000 s after they arrive"),
+    ],
+)
+def test_joint_states_that_come_with_odd_stamps_are_told_from_those_that_do_not_come(stamps, said):
+    reader = JointReader(["a"])
+    for arrival, stamp in zip((10.0, 10.02), stamps):
+        data = serialize_message(JointState(name=["a"], position=[0.0]))
+        reader.read_newest([data], lambda _ns, t=stamp: t, arrival)
+    status = input_status({"joint_state_age_s": 0.05}, reader, watchdog_settings())
+    assert said in status.message
+    assert status.level == (Level.ERROR if said else Level.OK)
+
+
+def test_a_second_sender_on_a_topic_that_has_one_is_named(lonely):
+    node = lonely(lambda: LifecycleNode("late"))
+    topics = [node.resolve_topic_name(name) for name in ("plan_request", "heartbeat")]
+    assert senders_status(node, topics).level == Level.OK
+    for name in ("plan_request", "heartbeat", "plan_request"):
+        node.create_publisher(Header, name, 1)
+    status = senders_status(node, topics)
+    assert status.level == Level.WARN
+    assert status.message.startswith("2 publishers on topic '/plan_request': /late, /late")
+    assert "heartbeat" not in status.message
+    assert status.values == {"/plan_request": 2, "/heartbeat": 1}
+
+
+def test_an_executor_without_joint_states_says_what_is_wrong_with_them():
+    """Its robot file may name a joint that the watchdog's does not."""
+    reader = JointReader(["a", "extra"])
+    reader.read(JointState(name=["a"], position=[0.0]), 1.0)
+    assert plan_status({"silent": "joint_state"}, reader.fault).message == (
+        "nothing to say: joint_state (joint states lack extra)"
+    )
+    assert plan_status({"silent": "no_plan"}, "").message == "nothing to say: no_plan"

@@ -155,9 +155,8 @@ class ControlNode(ManagedNode):
         """The newest joint state there is, the same one again if none came. At the tick only."""
         taken = self.joint_states.take()
         if taken:
-            self.sample = (
-                self.joint_reader.read_newest([data for _, data in taken], self.stamps.to_steady) or self.sample
-            )
+            messages, arrival = [data for _, data in taken], taken[-1][0]
+            self.sample = self.joint_reader.read_newest(messages, self.stamps.to_steady, arrival) or self.sample
         return self.sample
 
     def headed(self, source: PolledInput) -> Iterator[tuple[float, bytes, int, str]]:

@@ -172,7 +172,7 @@ class ExecutorNode(ControlNode):
 
     def report(self) -> list[Status]:
         """The tasks of /diagnostics."""
-        return [*super().report(), plan_status(self.figures)] if self.loop is not None else []
+        return [*super().report(), plan_status(self.figures, self.joint_reader.fault)] if self.loop is not None else []
 
 
 def main(args: list[str] | None = None) -> int:

@@ -19,13 +19,14 @@ def state_status(active: bool, in_command: bool, figures: Mapping[str, Any]) -> 
     return Status("executor", Level.OK, "planning", values)
 
 
-def plan_status(figures: Mapping[str, Any]) -> Status:
-    """The plan buffer and K as a task of /diagnostics."""
+def plan_status(figures: Mapping[str, Any], joint_fault: str = "") -> Status:
+    """The plan buffer and K as a task of /diagnostics; ``joint_fault``: what is wrong with the joint states."""
     if figures.get("k_unsafe"):
         text = f"k = {figures['k_set']} is unsafe (range {figures['k_range']}); in use: {figures['k']}"
         return Status("plan", Level.WARN, text, figures)
     if figures.get("silent"):
-        return Status("plan", Level.WARN, f"nothing to say: {figures['silent']}", figures)
+        why = f" ({joint_fault})" if joint_fault else ""
+        return Status("plan", Level.WARN, f"nothing to say: {figures['silent']}{why}", figures)
     if figures.get("refused_total"):
         return Status("plan", Level.OK, f"{figures['refused_total']} plans refused so far", figures)
     return Status("plan", Level.OK, "following the plan", figures)

@@ -1,5 +1,6 @@
 """Joints by name, in every message: the order of a message is its sender's business."""
 
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -58,7 +59,8 @@ class JointReader:
     Joints may come in parts (an arm's driver and a gripper's): a sample is as old as its oldest joint, so a joint that
     is no longer sent ages the whole. Joints that are not ours are passed over. Where a driver sends no velocities, or
     NaN (joint_state_broadcaster, for a joint without that interface), they are the difference of positions.
-    ``fault`` names what is wrong at present, "" if nothing is.
+    ``fault`` names what is wrong at present, "" if nothing is. ``lag_s``: by how much the newest message was stamped
+    before it arrived (``read_newest``), seconds; NaN before the first.
     """
 
     def __init__(self, joint_names: Sequence[str]):
@@ -73,11 +75,14 @@ class JointReader:
         self._decoder = JointStateDecoder()
         self.fault = ""
         self.refused = 0
+        self.lag_s = math.nan
 
-    def read_newest(self, messages: Sequence[bytes], steady: Callable[[int], float]) -> JointSample | None:
+    def read_newest(
+        self, messages: Sequence[bytes], steady: Callable[[int], float], arrival: float = math.nan
+    ) -> JointSample | None:
         """As ``read``, for several serialised messages, oldest first; those before one with all joints are not read.
 
-        ``steady`` gives the steady seconds of a stamp in nanoseconds.
+        ``steady`` gives the steady seconds of a stamp in nanoseconds; ``arrival``: steady seconds of the last message.
         """
         parts: list[FlatJointState] = []
         for data in reversed(messages):
@@ -90,10 +95,12 @@ class JointReader:
                 break
         newest = None
         for part in reversed(parts):
+            t = steady(part.stamp_ns)
+            self.lag_s = arrival - t
             if self._stamps.get(part.names) == part.stamp_ns:
                 continue  # a driver that repeats itself; a clock that jumped would make it look young
             self._stamps[part.names] = part.stamp_ns
-            newest = self._read(part, steady(part.stamp_ns)) or newest
+            newest = self._read(part, t) or newest
         return newest
 
     def read(self, message: JointState, t: float) -> JointSample | None:

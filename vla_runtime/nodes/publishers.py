@@ -59,6 +59,15 @@ class PublisherWatch:
         )
 
 
+def senders_status(node: LifecycleNode, topics: Iterable[str]) -> Status:
+    """Who sends on topics (resolved) that have one sender each; a second stack or a bag that is played is a warning."""
+    counts = {topic: node.count_publishers(topic) for topic in topics}
+    crowds = [f"{n} publishers on topic '{t}': {PublisherWatch(node, t).names()}" for t, n in counts.items() if n > 1]
+    if crowds:
+        return Status("senders", Level.WARN, "; ".join(crowds) + "; stop all but one", counts)
+    return Status("senders", Level.OK, "at most one on each topic", counts)
+
+
 class Ears:
     """Hear what others send on command topics.
 

@@ -27,7 +27,7 @@ from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointMap
 from vla_runtime.nodes.messages import read_trajectory
 from vla_runtime.nodes.process import run_control
-from vla_runtime.nodes.publishers import GIVE_WAY_S, PublisherWatch
+from vla_runtime.nodes.publishers import GIVE_WAY_S, PublisherWatch, senders_status
 from vla_runtime.nodes.qos import EVENTS, LATEST, STREAM
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trace import WATCHDOG_CALLS, watchdog_note
@@ -70,6 +70,7 @@ class WatchdogNode(ControlNode):
         self._requests = self.listen(JointTrajectory, "plan_request", EVENTS, raw=True)
         self._answers = self.listen(JointTrajectory, "action_chunk", EVENTS, raw=True)
         self._heartbeats = self.listen(Header, "heartbeat", EVENTS, raw=True)
+        self._single = (self._planned, self._teleop, self._requests, self._answers, self._heartbeats)
         immediate = self.parameters["node"].stamp_mode == "immediate"
         self.output = CommandOutput(self, robot, immediate=immediate)
 
@@ -187,6 +188,7 @@ class WatchdogNode(ControlNode):
             watchdog_status(self.command, self.figures),
             input_status(self.figures, self.joint_reader, self.settings),
             *self.output.statuses(),
+            senders_status(self, [source.topic for source in self._single]),
         ]
 
     def _answer_order(self, order: str):

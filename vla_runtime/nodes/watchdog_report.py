@@ -50,9 +50,16 @@ def input_status(figures: Mapping[str, Any], joints: JointReader, settings: Watc
         "joint_state_age_s": settings.joint_state_deadline_s,
     }
     values = {key: figures[key] for key in limits if key in figures}
-    values["joint_states_refused"] = joints.refused
+    values |= {"joint_states_refused": joints.refused, "joint_state_lag_s": joints.lag_s}
     if joints.fault:
         return Status("inputs", Level.ERROR, joints.fault, values)
+    limit_s = settings.joint_state_deadline_s
+    if abs(joints.lag_s) > limit_s:
+        when = "before" if joints.lag_s > 0 else "after"
+        text = f"joint states are stamped {abs(joints.lag_s):.3f} s {when} they arrive (limit {limit_s:g} s)"
+        return Status(
+            "inputs", Level.ERROR, f"{text}: the driver must stamp each one anew, by this host's clock", values
+        )
     old = [
         f"{key.removesuffix('_age_s')} {_age(values[key])} (limit {limit:g} s)"
         for key, limit in limits.items()
