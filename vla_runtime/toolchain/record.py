@@ -9,11 +9,11 @@ import argparse
 import importlib
 import math
 import re
+import shutil
 import signal
 import sys
 import time
 from bisect import bisect_right
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +37,8 @@ STREAMS = re.compile(r"/(planned|joint)_trajectory$")
 """Topics whose writers keep one message and write the next within 20 ms: nothing can be sent again that was lost, and
 to acknowledge each would cost the control loops what they are recorded for."""
 WRITER_PRIORITY = 10
+KEPT_FREE_MB = 200
+"""So much of the disk is left: the bag needs some for its index at the end, and the robot's computer for itself."""
 
 
 class Recorder:
@@ -59,6 +61,8 @@ class Recorder:
         self._image_gap_ns = int(1e9 / image_hz) if image_hz > 0 else 0
         self._types = get_typestore(Stores.ROS2_KILTED)
         folder.parent.mkdir(parents=True, exist_ok=True)
+        refuse_a_full_disk(folder.parent)
+        self._folder = folder
         self._writer = Writer(folder, version=9, storage_plugin=StoragePlugin.MCAP)
         self._writer.open()
         self._topics: dict[str, _Topic] = {}
@@ -68,10 +72,17 @@ class Recorder:
         self.skipped: dict[str, str] = {}
 
     def poll(self) -> None:
-        """Write what has arrived, in the order of arrival; now and then, look for new topics."""
+        """Write what has arrived, in the order of arrival; now and then, look for new topics and at the disk.
+
+        Raises UserError when the disk is full, OSError when the folder is gone; the bag can still be closed.
+        """
         if time.monotonic() - self._looked_at >= LOOK_FOR_TOPICS_S:
             self._looked_at = time.monotonic()
+            refuse_a_full_disk(self._folder)
             self._look()
+        self._write_arrived()
+
+    def _write_arrived(self) -> None:
         # What arrives while the topics are gone through waits for the next time, so that the bag is in order.
         begin_ns = time.time_ns()
         arrived = self._later
@@ -125,7 +136,7 @@ class Recorder:
 
     def close(self) -> None:
         """Write the bag's index and metadata; without this the bag has no end."""
-        self.poll()
+        self._write_arrived()
         for item in self._later:
             self._write(*item)
         for topic in self._topics.values():
@@ -139,6 +150,16 @@ class _Topic:
     connection: Connection
     gap_ns: int
     last_ns: int = 0
+
+
+def refuse_a_full_disk(folder: Path) -> None:
+    """Raise UserError unless ``KEPT_FREE_MB`` are free where ``folder`` is."""
+    free_mb = shutil.disk_usage(folder).free / 1e6
+    if free_mb < KEPT_FREE_MB:
+        raise UserError(
+            f"only {free_mb:.0f} MB are free on the disk of '{folder}', and {KEPT_FREE_MB} MB are kept free: "
+            "make room, or record on another disk"
+        )
 
 
 def _message_class(type_name: str):
@@ -207,10 +228,16 @@ def run(args: argparse.Namespace) -> int:
     if args.realtime_priority and not refusal:  # writing must not keep the threads of DDS, or anything else, waiting
         own_thread_realtime(min(args.realtime_priority, WRITER_PRIORITY))
     recorder = Recorder(node, args.out, args.topics, args.exclude, args.image_hz)
-    with suppress(KeyboardInterrupt):
+    ended = ""
+    try:
         while True:
             recorder.poll()
             time.sleep(POLL_S)
+    except KeyboardInterrupt:
+        pass
+    except (UserError, OSError) as error:  # what was recorded until then is still worth having
+        ended = str(error)
+        print(f"vla record: the recording ends here: {ended}", file=sys.stderr)
     # A terminal and a launch both send Ctrl-C: the second must not cut off the bag's end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -223,4 +250,4 @@ def run(args: argparse.Namespace) -> int:
     if not any(recorder.counts.values()):
         print(f"nothing was recorded: no topic of this domain matched '{args.topics or '.*'}'", file=sys.stderr)
         return 1
-    return 0
+    return 1 if ended else 0
