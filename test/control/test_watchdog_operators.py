@@ -202,6 +202,7 @@ def test_hold_goes_before_everything_but_a_fault():
     rig.watchdog.hold(rig.now)
     lead(rig, np.zeros(6), 0.5)
     assert rig.command.state == "HOLD" and rig.watchdog.refused["teleop_not_allowed"] > 0
+    assert "the arm is held" in rig.watchdog.last_refusal
     rig.joints = False
     rig.run(0.5)
     assert rig.command.state == "HOLD" and rig.checker.violations == []

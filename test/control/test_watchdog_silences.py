@@ -96,8 +96,24 @@ def test_what_the_gate_refuses_is_not_driven(change, reason):
     assert rig.now - begin <= 0.04 + 2 * PERIOD_S
     assert rig.watchdog.refused[reason] == 3
     assert [miss.stage for miss in rig.watchdog.misses] == ["gate", "stream"]  # a streak is logged once
+    told = snapshot(rig.watchdog, rig.now)["last_refusal"]
+    assert rig.command.cause.startswith("no valid planned trajectory")
+    assert rig.command.cause.endswith(f"; refused: {told}")
+    assert any(name in told for name in rig.limits.joint_names)
     rig.run(1.0)
     assert rig.checker.violations == []
+
+
+def test_a_stream_that_ends_without_a_refusal_is_not_said_to_be_refused():
+    rig = WatchdogRig().nominal()
+    planned = rig.planned()
+    planned.positions[:] += 0.3
+    rig.tick(planned)  # once, long before
+    rig.run(0.5)
+    rig.stream = False
+    rig.run_until("FALLBACK")
+    assert "refused" not in rig.command.cause
+    assert "jumps" in snapshot(rig.watchdog, rig.now)["last_refusal"]
 
 
 def test_a_plan_that_nobody_answered_is_not_driven():

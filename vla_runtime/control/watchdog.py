@@ -81,6 +81,8 @@ class Watchdog:
         self._orders: list[str] = []  # what operators have asked for since the last tick
         self._refusal: GateRefusal | None = None  # of this tick's planned trajectory
         self._refused_as = ""
+        self.last_refusal = ""  # of a planned or a teleop trajectory: joint, value, limit
+        self._unfit = ""  # why the planned trajectories since the last good one were refused, if any were
         self._transition: Transition | None = None
         self._flush = False
 
@@ -189,9 +191,9 @@ class Watchdog:
         )
         if isinstance(fitted, GateRefusal):
             self._refuse(now, "gate", fitted, max(now - planned.start, 0.0))
-            self._refusal = fitted
+            self._refusal, self._unfit = fitted, f"; refused: {fitted.text}"
             return None
-        self._refused_as = ""
+        self._refused_as = self._unfit = ""
         self.silences.accepted(now, planned.start, planned.plan_id)
         return fitted
 
@@ -291,15 +293,16 @@ class Watchdog:
 
     def _fall(self, now: float, silence: Silence) -> None:
         """Take the arm from whoever has it."""
-        self._miss(now, silence.stage, silence.age_s, silence.text)
-        self._go(now, State.FALLBACK, silence.text)
-        self._take_over(now, self.settings.fallback, silence.text)
+        cause = silence.text + (self._unfit if silence.stage == "stream" else "")
+        self._miss(now, silence.stage, silence.age_s, cause)
+        self._go(now, State.FALLBACK, cause)
+        self._take_over(now, self.settings.fallback, cause)
         self.recovery.begin(now)
         self._fallbacks.append(now)
         most, window = self.settings.max_fallbacks, self.settings.max_fallbacks_window_s
         recent = sum(now - at <= window for at in self._fallbacks)
         if most and recent >= most:
-            self._go(now, State.FAULT, f"{recent} fallbacks within {window:g} s, the last: {silence.text}")
+            self._go(now, State.FAULT, f"{recent} fallbacks within {window:g} s, the last: {cause}")
 
     def _end_teleop(self, now: float, cause: str) -> None:
         self._go(now, State.FALLBACK, cause)
@@ -382,6 +385,7 @@ class Watchdog:
     def _refuse(self, now: float, stage: str, refusal: GateRefusal, age_s: float) -> None:
         """Count a refusal, and log it unless the one before was of the same kind: the log is short."""
         self.refused[refusal.reason] += 1
+        self.last_refusal = refusal.text
         if refusal.reason != self._refused_as:
             self._miss(now, stage, age_s, refusal.text)
         self._refused_as = refusal.reason

@@ -25,6 +25,7 @@ def snapshot(watchdog: Watchdog, now: float) -> dict[str, Any]:
         "recovery": watchdog.recovery.missing(watchdog.settings) if state is State.FALLBACK else "",
         "missed": dict(watchdog.missed),
         "refused": dict(watchdog.refused),
+        "last_refusal": watchdog.last_refusal,
         "transitions": {f"{a}->{b}": n for (a, b), n in watchdog.passed.items()},
         "odd_stamps": silences.joints.odd_stamps + silences.policy.odd_stamps,
         "joint_states_refused": silences.joints.refused,

@@ -21,7 +21,7 @@ LEVELS = {
     "TELEOP": Level.OK,
     "FAULT": Level.ERROR,
 }
-_COUNTERS = ("missed", "refused", "transitions", "recovery", "planner", "plan_id", "policy_status")
+_COUNTERS = ("missed", "refused", "last_refusal", "transitions", "recovery", "planner", "plan_id", "policy_status")
 
 
 def state_status(command: Command, core: Watchdog | None, figures: Mapping[str, Any], stamps: StampClock) -> Status:
