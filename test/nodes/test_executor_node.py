@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 from builtin_interfaces.msg import Duration
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.serialization import serialize_message
 from trajectory_msgs.msg import JointTrajectory, JointTrajectoryPoint
 
@@ -77,3 +78,29 @@ def test_what_cannot_be_read_is_passed_over_and_told_now_and_then(executor):
     assert heard == [(1.0, good, 0, "ab12:1")] * 60
     assert len(executor.said) == 3
     assert all("/action_chunk: not understood" in text and "9 bytes" in text for _, text in executor.said)
+
+
+def test_a_second_watchdog_that_gave_way_takes_the_command_from_nobody(executor):
+    """It says twice a second that nobody is in command; the plan was thrown away each time."""
+    node, flushed, heard = executor.node, [], []
+    node.core.flush = flushed.append
+    node._watchdog = SimpleNamespace(take=lambda: [heard.pop(0)])
+
+    def hear(at, instance, who, state="NOMINAL"):
+        values = [KeyValue(key="in_command", value=who), KeyValue(key="instance", value=instance)]
+        heard.append((at, DiagnosticStatus(message=state, values=values)))
+        node._hear_watchdog()
+        return node.in_command
+
+    assert not hear(0.0, "second", "none", "INACTIVE")
+    assert hear(0.1, "first", "policy")
+    assert hear(0.5, "second", "none", "INACTIVE")
+    assert hear(0.6, "first", "policy")
+    assert hear(1.0, "second", "none", "WARMUP")
+    assert flushed == []
+    assert not hear(1.1, "first", "none", "INACTIVE")
+    assert flushed == ["command left the policy: INACTIVE"]
+    assert hear(1.6, "first", "policy")
+    assert not hear(3.2, "third", "none", "WARMUP")  # the first was killed, and this is its successor
+    assert hear(3.4, "third", "policy")
+    assert hear(3.5, "fourth", "fallback") is False  # whoever commands counts, whatever he is called

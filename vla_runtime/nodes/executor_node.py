@@ -3,6 +3,7 @@
 What is decided is decided in ``vla_runtime.control.executor``; here are topics and the loop.
 """
 
+import math
 import secrets
 import sys
 
@@ -27,6 +28,8 @@ from vla_runtime.nodes.trace import EXECUTOR_CALLS, executor_note
 from vla_runtime.nodes.trajectory_cdr import TrajectoryEncoder
 
 SNAPSHOT_TICKS = 25
+WATCHDOG_GONE_S = 1.5
+"""A watchdog that was not heard for so long has ended: it says twice a second who is in command."""
 
 
 class ExecutorNode(ControlNode):
@@ -39,6 +42,7 @@ class ExecutorNode(ControlNode):
         self.figures: dict = {}
         self.in_command = False
         self._driven = False  # somebody has the arm: the policy, a fallback, an operator
+        self._judge, self._judge_heard = "", -math.inf  # which watchdog says so, and when it last did (steady s)
         self._silent = ""
         super().__init__("executor", EXECUTOR_TABLE)
 
@@ -121,8 +125,12 @@ class ExecutorNode(ControlNode):
             self.log_later("error", f"the new parameters are not in use: {error}")
 
     def _hear_watchdog(self) -> None:
-        for _, message in self._watchdog.take():
-            who = next((pair.value for pair in message.values if pair.key == "in_command"), "none")
+        for at, message in self._watchdog.take():
+            values = {pair.key: pair.value for pair in message.values}
+            who, judge = values.get("in_command", "none"), values.get("instance", "")
+            if who == "none" and judge != self._judge and at - self._judge_heard < WATCHDOG_GONE_S:
+                continue  # a second watchdog, that gave way to the one in command
+            self._judge, self._judge_heard = judge, at
             was, self.in_command = self.in_command, who == "policy"
             self._driven = who != "none"
             if was and not self.in_command:

@@ -5,6 +5,7 @@ It shares nothing with what it judges but messages. Small on purpose: what is de
 """
 
 import math
+import secrets
 import sys
 from collections.abc import Callable
 
@@ -47,6 +48,7 @@ class WatchdogNode(ControlNode):
         self.core: Watchdog | None = None
         self.output: CommandOutput | None = None
         self.command = Command(None, "INACTIVE", "not activated", "none")
+        self._instance = secrets.token_hex(4)
         self._rival: PublisherWatch | None = None
         self._listens_until = math.inf  # steady seconds
         self.figures: dict = {}
@@ -177,7 +179,7 @@ class WatchdogNode(ControlNode):
 
     def describe(self) -> Status:
         """The latched state."""
-        return state_status(self.command, self.core, self.figures, self.stamps)
+        return state_status(self.command, self.core, self.figures, self.stamps, self._instance)
 
     def report(self) -> list[Status]:
         """The tasks of /diagnostics."""

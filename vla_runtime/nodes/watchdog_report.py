@@ -24,9 +24,14 @@ LEVELS = {
 _COUNTERS = ("missed", "refused", "last_refusal", "transitions", "recovery", "planner", "plan_id", "policy_status")
 
 
-def state_status(command: Command, core: Watchdog | None, figures: Mapping[str, Any], stamps: StampClock) -> Status:
-    """``watchdog/state``: who is in command, why, since when (ROS seconds), and the counters."""
-    values: dict[str, Any] = {"cause": command.cause, "in_command": command.in_command}
+def state_status(
+    command: Command, core: Watchdog | None, figures: Mapping[str, Any], stamps: StampClock, instance: str
+) -> Status:
+    """``watchdog/state``: who is in command, why, since when (ROS seconds), and the counters.
+
+    ``instance`` tells apart the watchdogs of one domain: only one of them may be in command.
+    """
+    values: dict[str, Any] = {"cause": command.cause, "in_command": command.in_command, "instance": instance}
     if core is not None:
         values["since"] = f"{stamps.to_stamp(core.since) / NANO:.3f}"
     values |= {key: figures[key] for key in _COUNTERS if key in figures}
