@@ -26,6 +26,12 @@ def test_too_long_and_empty_instructions_are_refused(tiny_bundle):
         tokenizer(tiny_bundle).encode("  ")
 
 
+def test_the_refusal_of_a_book_fits_into_a_log(tiny_bundle):
+    with pytest.raises(InstructionError, match=r"'\.\.\. \(105000 characters\) needs 25000 tokens") as refusal:
+        tokenizer(tiny_bundle).encode("pick up the red cube " * 5000)
+    assert len(str(refusal.value)) < 400
+
+
 def test_template_and_unknown_words(tiny_bundle):
     made = tokenizer(tiny_bundle, template="lift the {instruction}")
     assert [WORDS[i] for i in made.encode("cube")[0][0][:3]] == ["lift", "the", "cube"]

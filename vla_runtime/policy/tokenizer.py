@@ -10,6 +10,9 @@ from vla_runtime.policy.errors import BundleError, InstructionError
 
 PAD_NAMES = ("[PAD]", "<pad>", "<|pad|>", "<|endoftext|>", "</s>")
 
+_SHOWN = 200
+"""Characters of an instruction that a refusal repeats: whatever is published ends in a log."""
+
 
 class InstructionTokenizer:
     """Turns an instruction into the fixed number of tokens that the backbone reads."""
@@ -40,7 +43,7 @@ class InstructionTokenizer:
         size = self._model.max_tokens
         if len(ids) > size:
             raise InstructionError(
-                f"the instruction {instruction!r} needs {len(ids)} tokens, this policy reads {size}; shorten it"
+                f"the instruction {_shown(instruction)} needs {len(ids)} tokens, this policy reads {size}; shorten it"
             )
         tokens = np.full((1, size), self._pad_id, np.int64)
         tokens[0, : len(ids)] = ids
@@ -55,6 +58,12 @@ class InstructionTokenizer:
         unknown = getattr(self._tokenizer.model, "unk_token", None)
         encoding = self._tokenizer.encode(instruction)
         return [instruction[a:b] for token, (a, b) in zip(encoding.tokens, encoding.offsets) if token == unknown]
+
+
+def _shown(instruction: str) -> str:
+    if len(instruction) <= _SHOWN:
+        return repr(instruction)
+    return f"{instruction[:_SHOWN]!r}... ({len(instruction)} characters)"
 
 
 def _pad_id(tokenizer) -> int:
