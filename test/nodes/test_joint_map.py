@@ -222,6 +222,28 @@ def test_bytes_that_are_no_joint_state_do_not_keep_the_good_ones_from_us(cut):
     assert JointReader(NAMES).read_newest([good[0][:cut]], float) is None
 
 
+def test_drivers_are_told_apart_by_the_joints_that_they_name():
+    """Two that name the same (a leader arm's beside the follower's) are one too many."""
+    reader = JointReader(NAMES)
+    assert reader.sources == 1
+    for i, names in enumerate((NAMES, NAMES, ["wheel"], NAMES)):
+        newest(reader, (state(names, range(len(names))), 1.0 + i))
+    assert reader.sources == 2
+
+
+def test_a_driver_of_none_of_our_joints_is_no_fault_while_ours_come():
+    """A mobile base's wheels on the same topic were an error in /diagnostics."""
+    reader = JointReader(NAMES)
+    assert newest(reader, (state(["wheel"], [1]), 0.9)) is None
+    assert "they name wheel" in reader.fault
+    assert newest(reader, (state(NAMES, [1, 2, 3, 4]), 1.0)) is not None
+    refused = reader.refused
+    assert newest(reader, (state(["wheel"], [1]), 1.05)) is None
+    assert (reader.fault, reader.refused) == ("", refused)
+    newest(reader, (state(["wheel"], [1]), 1.5))  # ours have stopped
+    assert "joint states lack pan, lift, elbow, grip" in reader.fault
+
+
 def test_bytes_that_are_no_joint_state_are_named():
     reader = JointReader(NAMES)
     reader.read_newest([serialize_message(state(NAMES, [1, 2, 3, 4]))[:20]], float)

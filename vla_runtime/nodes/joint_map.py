@@ -77,6 +77,11 @@ class JointReader:
         self.refused = 0
         self.lag_s = math.nan
 
+    @property
+    def sources(self) -> int:
+        """From how many drivers joint states should come: each names other joints; one before the first came."""
+        return max(1, len(self._picks))
+
     def read_newest(
         self, messages: Sequence[bytes], steady: Callable[[int], float], arrival: float = math.nan
     ) -> JointSample | None:
@@ -109,6 +114,8 @@ class JointReader:
 
     def _read(self, flat: FlatJointState, t: float) -> JointSample | None:
         source, target = self._pick(flat.names)
+        if flat.names and not len(source) and t - self._t.min() <= _VELOCITY_MEMORY_S:
+            return None  # somebody else's, a mobile base's wheels: ours come all the same
         problem = self._problem(flat, source)
         if problem:
             self.fault, self.refused = problem, self.refused + 1

@@ -2,7 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -59,13 +59,20 @@ class PublisherWatch:
         )
 
 
-def senders_status(node: LifecycleNode, topics: Iterable[str]) -> Status:
-    """Who sends on topics (resolved) that have one sender each; a second stack or a bag that is played is a warning."""
-    counts = {topic: node.count_publishers(topic) for topic in topics}
-    crowds = [f"{n} publishers on topic '{t}': {PublisherWatch(node, t).names()}" for t, n in counts.items() if n > 1]
+def senders_status(node: LifecycleNode, expected: Mapping[str, int]) -> Status:
+    """Who sends on topics (resolved), each with the number of senders that it has; more are a warning.
+
+    A second stack, a bag that is played, a leader arm whose joints have the follower's names.
+    """
+    counts = {topic: node.count_publishers(topic) for topic in expected}
+    crowds = [
+        f"{count} publishers on topic '{topic}', {expected[topic]} expected: {PublisherWatch(node, topic).names()}"
+        for topic, count in counts.items()
+        if count > expected[topic]
+    ]
     if crowds:
-        return Status("senders", Level.WARN, "; ".join(crowds) + "; stop all but one", counts)
-    return Status("senders", Level.OK, "at most one on each topic", counts)
+        return Status("senders", Level.WARN, "; ".join(crowds), counts)
+    return Status("senders", Level.OK, "as many as expected on each topic", counts)
 
 
 class Ears:

@@ -190,7 +190,10 @@ class WatchdogNode(ControlNode):
             watchdog_status(self.command, self.figures),
             input_status(self.figures, self.joint_reader, self.settings),
             *self.output.statuses(),
-            senders_status(self, [source.topic for source in self._single]),
+            senders_status(
+                self,
+                {source.topic: 1 for source in self._single} | {self.joint_states.topic: self.joint_reader.sources},
+            ),
         ]
 
     def _answer_order(self, order: str):
