@@ -100,7 +100,6 @@ def test_a_joint_without_a_velocity_interface_is_sent_as_nan_and_its_velocity_co
         (state(NAMES, [0, 0]), "2 values of position for 4 names"),
         (state(NAMES, [0, 0, 0, 0], [0]), "1 values of velocity for 4 names"),
         (state(["pan", "pan", "lift", "elbow", "grip"], [0] * 5), "names pan twice"),
-        (state(["a", "b"], [0, 0]), "they name a, b"),
         (state([], []), "they name nothing"),
     ],
 )
