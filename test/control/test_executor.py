@@ -122,6 +122,21 @@ def test_out_of_command_each_plan_begins_at_the_command(stream):
     assert planned.positions[0] == pytest.approx(before.sample(planned.start)[0], abs=1e-12)
 
 
+def test_while_nobody_judges_one_tick_in_five_plans_and_the_first_judged_one_does(stream):
+    s = stream(wave()).run(1.0)
+    s.in_command = False
+    tick = s.executor.tick
+    s.executor.tick = lambda *args: tick(*args, False)
+    silences = s.executor.snapshot()["silences"]
+    s.run(0.4)
+    spoke = [planned is not None for planned in s.said[-20:]]
+    assert sum(spoke) == 4 and spoke[:5] == spoke[5:10] == spoke[10:15]
+    assert s.executor.snapshot()["silences"] == silences  # nothing is wrong
+    s.executor.tick = tick
+    for planned in (s.tick().planned for _ in range(5)):
+        assert planned.positions[0] == pytest.approx(s.command.sample(planned.start)[0], abs=1e-12)
+
+
 def test_after_a_flush_nothing_of_before_is_left(stream):
     s = stream(wave()).run(1.0)
     flying = s.requests[-1].request_id

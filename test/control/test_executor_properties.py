@@ -62,6 +62,7 @@ class Histories(RuleBasedStateMachine):
         self.requests = []
         self.command = None  # what the arm follows; everything planned passes while in command
         self.in_command = True
+        self.judged = True
         self.said = None
         self.accepted = {}
         self.joints_stopped = False
@@ -102,7 +103,8 @@ class Histories(RuleBasedStateMachine):
     def tick(self, passed):
         self.now += passed
         before = self.command
-        tick = self.executor.tick(self.now, self.joints(), self.command, self.in_command)
+        judged = self.judged or self.in_command
+        tick = self.executor.tick(self.now, self.joints(), self.command, self.in_command, judged)
         if tick.request is not None:
             self.requests.append(tick.request)
             self.check_request(tick.request)
@@ -173,12 +175,15 @@ class Histories(RuleBasedStateMachine):
             self.accepted[request_id] = chunk
 
     @precondition(lambda self: self.command is not None and self.said is not None)
-    @rule(there=st.booleans())
-    def hand_over(self, there):
-        """The watchdog takes the command (and drives the last command to its end), or lets the last plan pass again."""
+    @rule(there=st.booleans(), judged=st.booleans())
+    def hand_over(self, there, judged):
+        """The watchdog takes the command (and drives the last command to its end), or lets the last plan pass again.
+
+        While it has the command it judges what is planned, or does not (an operator drives).
+        """
         if there and not self.in_command:
             self.command = self.said
-        self.in_command = there
+        self.in_command, self.judged = there, judged
 
     @rule(stopped=st.booleans())
     def joint_states(self, stopped):

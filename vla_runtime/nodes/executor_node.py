@@ -42,6 +42,7 @@ class ExecutorNode(ControlNode):
         self.figures: dict = {}
         self.in_command = False
         self._driven = False  # somebody has the arm: the policy, a fallback, an operator
+        self._judged = True  # a watchdog looks at what is planned
         self._judge, self._judge_heard = "", -math.inf  # which watchdog says so, and when it last did (steady s)
         self._silent = ""
         super().__init__("executor", EXECUTOR_TABLE)
@@ -100,7 +101,7 @@ class ExecutorNode(ControlNode):
         if not self._driven:
             limits = core.limits
             self._command = where_it_stands(now, self._command, joints, limits, self.settings.period_s)
-        tick = core.tick(now, joints, self._command, self.in_command)
+        tick = core.tick(now, joints, self._command, self.in_command, self._judged)
         if tick.planned is not None:
             self._publish(tick.planned)
         if tick.request is not None:
@@ -128,6 +129,7 @@ class ExecutorNode(ControlNode):
         for at, message in self._watchdog.take():
             values = {pair.key: pair.value for pair in message.values}
             who, judge = values.get("in_command", "none"), values.get("instance", "")
+            self._judged = who != "teleop"
             if who == "none" and judge != self._judge and at - self._judge_heard < WATCHDOG_GONE_S:
                 continue  # a second watchdog, that gave way to the one in command
             self._judge, self._judge_heard = judge, at

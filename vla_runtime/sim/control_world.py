@@ -77,6 +77,7 @@ class ControlWorld:
         self._command: Trajectory | None = None  # what the arm follows
         self._seen_command: Trajectory | None = None  # by the executor
         self._policy_drives = self._driven = False
+        self._judged = True
         self.start_executor()
         self.start_watchdog()
         self._at(0.0, self._robot)
@@ -206,7 +207,9 @@ class ControlWorld:
         if not self._driven:
             self._seen_command = where_it_stands(self.now, self._seen_command, self._joints_seen, self.limits, PERIOD_S)
         try:
-            tick = self.executor.tick(self.now, self._joints_seen, self._seen_command, self._policy_drives)
+            tick = self.executor.tick(
+                self.now, self._joints_seen, self._seen_command, self._policy_drives, self._judged
+            )
         except Exception as error:  # the process would be gone: that is a violation, and the next one starts
             self.truth.checker.note(self.now, "executor died", f"{type(error).__name__}: {error}")
             self.start_executor()
@@ -260,5 +263,6 @@ class ControlWorld:
         if command.trajectory is not None:
             self._seen_command = command.trajectory
         self._policy_drives, self._driven = command.in_command == "policy", command.in_command != "none"
+        self._judged = command.in_command != "teleop"
         if command.flush and self.executor_on:
             self.executor.flush(str(command.state))
