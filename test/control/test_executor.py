@@ -122,16 +122,16 @@ def test_out_of_command_each_plan_begins_at_the_command(stream):
     assert planned.positions[0] == pytest.approx(before.sample(planned.start)[0], abs=1e-12)
 
 
-def test_while_nobody_judges_one_tick_in_five_plans_and_the_first_judged_one_does(stream):
+def test_a_tick_that_does_not_plan_asks_all_the_same_and_the_next_one_begins_at_the_command(stream):
     s = stream(wave()).run(1.0)
     s.in_command = False
     tick = s.executor.tick
     s.executor.tick = lambda *args: tick(*args, False)
-    silences = s.executor.snapshot()["silences"]
-    s.run(0.4)
-    spoke = [planned is not None for planned in s.said[-20:]]
-    assert sum(spoke) == 4 and spoke[:5] == spoke[5:10] == spoke[10:15]
-    assert s.executor.snapshot()["silences"] == silences  # nothing is wrong
+    before, asked = s.executor.snapshot(), len(s.requests)
+    s.run(0.6)
+    assert s.said[-30:] == [None] * 30 and len(s.requests) > asked
+    after = s.executor.snapshot()
+    assert (after["silences"], after["silent"]) == (before["silences"], before["silent"])  # nothing is wrong
     s.executor.tick = tick
     for planned in (s.tick().planned for _ in range(5)):
         assert planned.positions[0] == pytest.approx(s.command.sample(planned.start)[0], abs=1e-12)

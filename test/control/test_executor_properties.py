@@ -103,8 +103,8 @@ class Histories(RuleBasedStateMachine):
     def tick(self, passed):
         self.now += passed
         before = self.command
-        judged = self.judged or self.in_command
-        tick = self.executor.tick(self.now, self.joints(), self.command, self.in_command, judged)
+        plans = self.judged or self.in_command or self.rng.random() < 0.2
+        tick = self.executor.tick(self.now, self.joints(), self.command, self.in_command, plans)
         if tick.request is not None:
             self.requests.append(tick.request)
             self.check_request(tick.request)

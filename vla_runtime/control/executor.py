@@ -31,8 +31,9 @@ GRID_PHASE = 0.9
 """Where the points of the control grid lie after a tick that is in time, as a share of the period. The tick may come
 late (by 14 ms of 20) and its next point is still far enough ahead to be sent; and the watchdog, which speaks in between
 (``WATCHDOG_PHASE``), has not passed the point at which a new plan takes over: it goes on without a seam."""
-_UNJUDGED = 5
-"""While nobody judges what is planned, every so many-th tick plans: people still see what the policy would do."""
+UNJUDGED_TICKS = 5
+"""While an operator drives, the watchdog judges no plan, and one tick in so many plans: people still see what the
+policy would do. To start from somebody else's command costs twice as much as to go on with one's own."""
 _MOST_CAUSES = 32
 """Texts that come from outside are counted one by one only up to this many: memory stays bounded."""
 
@@ -181,15 +182,14 @@ class Executor:
         joints: JointSample | None,
         command: Trajectory | None,
         in_command: bool,
-        judged: bool = True,
+        plans: bool = True,
     ) -> Tick:
         """One control period: what to publish at ``now`` and what to ask.
 
         ``joints``: the newest joint state; ``command``: the last trajectory seen on the controller's topic;
         ``in_command``: the watchdog lets the policy drive. In command, the executor goes on from what it said last;
         out of command, each plan starts from ``command`` at ``now``, and from the measured state (at rest) where there
-        is no command yet. ``judged``: the watchdog looks at what is planned. While an operator drives it does not, and
-        one tick in five plans: to start from another's command costs twice as much as going on with one's own.
+        is no command yet. Without ``plans`` it only asks (see ``UNJUDGED_TICKS``).
         """
         self._counts["ticks"] += 1
         self._last_tick = now
@@ -203,7 +203,7 @@ class Executor:
             self._history.add(now, state.position)
         stale = joints is None or now - joints.t > self.settings.max_joint_age_s
         planned = None
-        if judged or self._counts["ticks"] % _UNJUDGED == 0:
+        if plans:
             planned = None if stale or state is None else self._plan(now, state)
             self._speak("joint_state" if stale else "", planned)
         own = in_command and planned is not None

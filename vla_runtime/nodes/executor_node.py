@@ -10,7 +10,7 @@ import sys
 from diagnostic_msgs.msg import DiagnosticStatus
 from trajectory_msgs.msg import JointTrajectory
 
-from vla_runtime.control.executor import Executor
+from vla_runtime.control.executor import UNJUDGED_TICKS, Executor
 from vla_runtime.control.executor_settings import EXECUTOR_TABLE
 from vla_runtime.control.request import PlanRequest
 from vla_runtime.control.standing import where_it_stands
@@ -95,13 +95,14 @@ class ExecutorNode(ControlNode):
         self._hear_watchdog()
         for at, data, _, request_id in self.headed(self._chunks):
             self._offer(now, at, data, request_id)
-        if not self.in_command:
+        plans = self._judged or self.loop.statistics.ticks % UNJUDGED_TICKS == 0
+        if plans and not self.in_command:
             self._hear_command()
         joints = self.read_joints()
         if not self._driven:
             limits = core.limits
             self._command = where_it_stands(now, self._command, joints, limits, self.settings.period_s)
-        tick = core.tick(now, joints, self._command, self.in_command, self._judged)
+        tick = core.tick(now, joints, self._command, self.in_command, plans)
         if tick.planned is not None:
             self._publish(tick.planned)
         if tick.request is not None:

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from vla_runtime.control.chunk import ActionChunk
-from vla_runtime.control.executor import Executor
+from vla_runtime.control.executor import UNJUDGED_TICKS, Executor
 from vla_runtime.control.executor_settings import executor_settings
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.request import PlanRequest
@@ -78,6 +78,7 @@ class ControlWorld:
         self._seen_command: Trajectory | None = None  # by the executor
         self._policy_drives = self._driven = False
         self._judged = True
+        self._ticks = itertools.count()
         self.start_executor()
         self.start_watchdog()
         self._at(0.0, self._robot)
@@ -206,10 +207,9 @@ class ControlWorld:
             return
         if not self._driven:
             self._seen_command = where_it_stands(self.now, self._seen_command, self._joints_seen, self.limits, PERIOD_S)
+        plans = self._judged or next(self._ticks) % UNJUDGED_TICKS == 0
         try:
-            tick = self.executor.tick(
-                self.now, self._joints_seen, self._seen_command, self._policy_drives, self._judged
-            )
+            tick = self.executor.tick(self.now, self._joints_seen, self._seen_command, self._policy_drives, plans)
         except Exception as error:  # the process would be gone: that is a violation, and the next one starts
             self.truth.checker.note(self.now, "executor died", f"{type(error).__name__}: {error}")
             self.start_executor()
