@@ -63,8 +63,7 @@ def test_with_large_data_no_frame_is_lost(large_data, spawn, ros, tmp_path):
     time.sleep(2.0)  # frames that were sent while the two found each other do not count
     before = {topic: int(bench.inputs()[1][f"camera.{topic}.lost"]) for topic in TOPICS}
     time.sleep(4.0)
-    message, values = bench.inputs()
-    assert "frames are lost" not in message
+    _, values = bench.inputs()  # its message speaks of ten seconds, the first frames among them
     for topic in TOPICS:
         assert int(values[f"camera.{topic}.lost"]) == before[topic]
         assert 1.0 < float(values[f"camera.{topic}.rate_hz"]) < 18.0  # a busy machine draws them more slowly
