@@ -88,3 +88,26 @@ def test_a_heap_that_was_reserved_neither_grows_nor_shrinks():
     assert begin - before > 7.0
     assert abs(full - begin) < 1.0
     assert abs(empty - begin) < 1.0
+
+
+STAYING = """
+import os, threading
+from vla_runtime.nodes.realtime import stay_on
+before = sorted(os.sched_getaffinity(0))
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+untouched = stay_on(-1)
+refusal = stay_on(4095)
+assert sorted(os.sched_getaffinity(0)) == before
+granted = stay_on(before[-1])
+threading.Thread(target=threading.Event().wait, daemon=True).start()
+cores = [sorted(os.sched_getaffinity(int(thread))) for thread in os.listdir("/proc/self/task")]
+print(repr((untouched, refusal, granted, cores, before)))
+"""
+
+
+def test_all_threads_stay_on_a_core_or_it_is_said_which_there_are():
+    out = subprocess.run([sys.executable, "-c", STAYING], capture_output=True, text=True, check=True).stdout
+    untouched, refusal, granted, cores, before = ast.literal_eval(out)
+    assert untouched == granted == ""
+    assert cores == [[before[-1]]] * 3
+    assert "core 4095" in refusal and str(before) in refusal and "cpu" in refusal

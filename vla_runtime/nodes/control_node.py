@@ -20,7 +20,14 @@ from vla_runtime.nodes.loop import ControlLoop
 from vla_runtime.nodes.messages import MessageError, read_header
 from vla_runtime.nodes.parameters import NodeParameters
 from vla_runtime.nodes.qos import JOINT_STATES, TRACE
-from vla_runtime.nodes.realtime import keep_heap, lock_memory, prepare_interpreter, release_realtime, reserve_heap
+from vla_runtime.nodes.realtime import (
+    keep_heap,
+    lock_memory,
+    prepare_interpreter,
+    release_realtime,
+    reserve_heap,
+    stay_on,
+)
 from vla_runtime.nodes.robot_file import Robot, load_robot
 from vla_runtime.nodes.tables import CONTROL_NODE
 from vla_runtime.nodes.trace import Note, Traced, pieces
@@ -196,6 +203,9 @@ class ControlNode(ManagedNode):
     def start(self) -> None:
         """Run the loop."""
         node, period_s = self.parameters["node"], self.settings.period_s
+        refusal = stay_on(node.cpu)
+        if refusal:
+            self.get_logger().warning(refusal)
         if node.lock_memory:
             self.lock_refusal = lock_memory()
             if self.lock_refusal:

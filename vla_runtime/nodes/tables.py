@@ -24,6 +24,7 @@ class ControlNodeSettings:
     robot: str
     autostart: bool
     realtime_priority: int
+    cpu: int
     lock_memory: bool
     stamp_mode: str
     trace: bool
@@ -41,6 +42,15 @@ CONTROL_NODE = Table(
             min=0,
             max=98,
             doc="SCHED_FIFO priority of the control loop; 0 leaves it at normal priority",
+            live=False,
+        ),
+        Parameter(
+            "cpu",
+            int,
+            -1,
+            min=-1,
+            max=4095,
+            doc="core that the process stays on, best one that little else may use (isolcpus); -1: any",
             live=False,
         ),
         Parameter("lock_memory", bool, False, doc="keep the process in memory (mlockall)", live=False),

@@ -40,8 +40,11 @@ def set_stage(processes: Processes, bag: Path, scene: Scene, fault: Fault | None
     processes.start("record", "vla_runtime.cli", "record", str(bag), "--image-hz", "2", "--quiet",
                     # above the control loops (50): it takes the figures, as a controller would that has its own core
                     "--realtime-priority", "60")  # fmt: skip
+    cores = sorted(os.sched_getaffinity(0))
+    # As on a robot: on a core where caches stay warm. The first one is where interrupts are served.
+    core = ("-p", f"cpu:={cores[-1]}") if len(cores) > 1 else ()
     for name in CONTROL:
-        processes.start(name, f"vla_runtime.nodes.{name}_node", "--ros-args", *robot)
+        processes.start(name, f"vla_runtime.nodes.{name}_node", "--ros-args", *robot, *core)
     processes.start("sim_robot", "vla_runtime.sim.robot_node", "--ros-args", *robot, "-p", f"seed:={scene.seed}",
                     "-p", f"instruction:={scene.instruction}",
                     # A real controller does not wait for inference to free a core; neither must the simulated one.
