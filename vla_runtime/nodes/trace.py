@@ -26,8 +26,8 @@ LINK = "~"
 """The key that marks what JSON has no word for: arrays and our own types."""
 
 SAME = {LINK: "same"}
-_SAME_TEXT = json.dumps(SAME, separators=(",", ":"))
 """Stands for an argument that is the same object as in the last call of that method."""
+_SAME_TEXT = json.dumps(SAME, separators=(",", ":"))
 
 EXECUTOR_CALLS = ("offer", "tick", "flush", "retune", "note")
 WATCHDOG_CALLS = ("saw_request", "saw_answer", "saw_heartbeat", "offer_teleop", "activate", "stop", "hold", "release",
