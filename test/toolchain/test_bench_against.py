@@ -88,7 +88,7 @@ class Replay:
 def test_figures_are_of_one_layer_and_of_the_bytes_that_each_form_has(layer, tmp_path):
     layers = make_layers(256, 512, 5 * layer.weight_bytes - 1)
     contenders = [ours(1, tmp_path), Contender("replay", 8, Replay)]
-    found = compare_decode(layers, contenders, threads=1, rounds=6)
+    found = compare_decode(layers, contenders, threads=1, rounds=6, pause_s=0.0)
     assert found["layers"] == 5 and found["clock"] == "processor" and found["rounds"] == 6
     assert found["ours"]["bytes"] == pytest.approx(layer.weight_bytes * 4.25 / 4)
     assert found["replay"]["bytes"] == 2 * layer.weight_bytes
@@ -115,7 +115,7 @@ def test_the_engine_asked_for_is_the_one_that_is_measured(layers):
 def test_a_contender_that_computes_something_else_is_refused(layers):
     wrong = Contender("wrong", 8, lambda layers: Replay(layers, wrong=True))
     with pytest.raises(UserError, match="computes something else"):
-        compare_decode(layers, [wrong], threads=1, rounds=1)
+        compare_decode(layers, [wrong], threads=1, rounds=1, pause_s=0.0)
 
 
 @pytest.mark.skipif(not (GGML / "libggml-cpu.so").is_file(), reason="needs `make setup-llamacpp`")
