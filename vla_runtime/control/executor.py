@@ -202,9 +202,8 @@ class Executor:
         if state is not None and state.source is not None:
             self._history.add(now, state.position)
         stale = joints is None or now - joints.t > self.settings.max_joint_age_s
-        planned = None
+        planned = self._plan(now, state) if plans and state is not None and not stale else None
         if plans:
-            planned = None if stale or state is None else self._plan(now, state)
             self._speak("joint_state" if stale else "", planned)
         own = in_command and planned is not None
         self._driving = planned if own else (state.source if state is not None else None)
