@@ -61,6 +61,14 @@ def test_what_was_never_heard_is_not_infinitely_old():
     assert status.message == "silent: stream never (limit 0.04 s), heartbeat 0.4 s (limit 0.25 s)"
 
 
+def test_an_executor_with_another_control_period_is_a_warning_even_while_it_is_heard():
+    told = "planned every 0.03 s, but the watchdog's period_s is 0.02 s"
+    status = input_status({"other_rhythm": told, "stream_age_s": 0.01}, JointReader(["a"]), watchdog_settings())
+    assert (status.level, status.message) == (Level.WARN, told)
+    status = input_status({"other_rhythm": told, "stream_age_s": 0.05}, JointReader(["a"]), watchdog_settings())
+    assert status.message == f"{told}; silent: stream 0.05 s (limit 0.04 s)"
+
+
 @pytest.mark.parametrize(
     ("stamps", "said"),
     [

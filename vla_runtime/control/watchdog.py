@@ -15,6 +15,7 @@ from vla_runtime.control.holding import Holding
 from vla_runtime.control.latency import Miss
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.recovery import Recovery
+from vla_runtime.control.rhythm import other_rhythm
 from vla_runtime.control.silences import Silence, Silences
 from vla_runtime.control.teleop import Teleop
 from vla_runtime.control.trajectory import JointSample, Trajectory
@@ -83,6 +84,7 @@ class Watchdog:
         self._refused_as = ""
         self.last_refusal = ""  # of a planned or a teleop trajectory: joint, value, limit
         self._unfit = ""  # why the planned trajectories since the last good one were refused, if any were
+        self._heard: Trajectory | None = None  # the newest planned trajectory, good or not
         self._transition: Transition | None = None
         self._flush = False
 
@@ -116,6 +118,7 @@ class Watchdog:
             raise ValueError(f"the watchdog is active already, in state {self.state}")
         self.drive.forget()
         self.silences = Silences(self.settings, len(self.limits))
+        self._heard = None
         self._orders.clear()
         self._teleop.forget()
         self._fallbacks.clear()
@@ -182,6 +185,8 @@ class Watchdog:
     def _judge(self, now: float, planned: Trajectory | None) -> Trajectory | None:
         """Return the planned trajectory as a command that may be given now, or None."""
         self._refusal = None
+        if planned is not None:
+            self._heard = planned
         if planned is None or self.state in (State.HOLD, State.TELEOP, State.FAULT):
             return None
         fitted = (
@@ -191,7 +196,7 @@ class Watchdog:
         )
         if isinstance(fitted, GateRefusal):
             self._refuse(now, "gate", fitted, max(now - planned.start, 0.0))
-            self._refusal, self._unfit = fitted, f"; refused: {fitted.text}"
+            self._refusal, self._unfit = fitted, f"refused: {fitted.text}"
             return None
         self._refused_as = self._unfit = ""
         self.silences.accepted(now, planned.start, planned.plan_id)
@@ -233,7 +238,8 @@ class Watchdog:
         if policy.failed or policy.warming:
             return f"nothing published: the policy says '{policy.status}'"
         if self._refusal is not None:
-            return f"nothing published: planned trajectory refused, {self._refusal.text}"
+            rhythm = self.other_rhythm
+            return f"nothing published: planned trajectory refused, {self._refusal.text}" + (rhythm and f"; {rhythm}")
         if policy.answers == 0:
             return "nothing published: no plan was answered yet"
         return "nothing published: no planned trajectory yet"
@@ -293,7 +299,9 @@ class Watchdog:
 
     def _fall(self, now: float, silence: Silence) -> None:
         """Take the arm from whoever has it."""
-        cause = silence.text + (self._unfit if silence.stage == "stream" else "")
+        cause = silence.text
+        if silence.stage == "stream":
+            cause += "".join(f"; {why}" for why in (self._unfit, self.other_rhythm) if why)
         self._miss(now, silence.stage, silence.age_s, cause)
         self._go(now, State.FALLBACK, cause)
         self._take_over(now, self.settings.fallback, cause)
@@ -372,6 +380,11 @@ class Watchdog:
             self._go(now, State.TELEOP, "an operator drives")
 
     # What is told to others
+
+    @property
+    def other_rhythm(self) -> str:
+        """That who plans was started with another control period, and what to do; "" if it does not seem so."""
+        return other_rhythm(self._heard, self.settings.period_s)
 
     def _measured(self, now: float) -> JointSample | None:
         """Return the newest joint state, if it is fresh enough to be believed."""

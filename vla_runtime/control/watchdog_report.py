@@ -26,6 +26,7 @@ def snapshot(watchdog: Watchdog, now: float) -> dict[str, Any]:
         "missed": dict(watchdog.missed),
         "refused": dict(watchdog.refused),
         "last_refusal": watchdog.last_refusal,
+        "other_rhythm": watchdog.other_rhythm,
         "transitions": {f"{a}->{b}": n for (a, b), n in watchdog.passed.items()},
         "odd_stamps": silences.joints.odd_stamps + silences.policy.odd_stamps,
         "joint_states_refused": silences.joints.refused,

@@ -65,13 +65,15 @@ def input_status(figures: Mapping[str, Any], joints: JointReader, settings: Watc
         return Status(
             "inputs", Level.ERROR, f"{text}: the driver must stamp each one anew, by this host's clock", values
         )
+    rhythm = figures.get("other_rhythm", "")
     old = [
         f"{key.removesuffix('_age_s')} {_age(values[key])} (limit {limit:g} s)"
         for key, limit in limits.items()
         if values.get(key) is not None and values[key] > limit
     ]
-    if old:
-        return Status("inputs", Level.WARN, "silent: " + ", ".join(old), values)
+    faults = [text for text in (rhythm, "silent: " + ", ".join(old) if old else "") if text]
+    if faults:
+        return Status("inputs", Level.WARN, "; ".join(faults), values)
     return Status("inputs", Level.OK, "all in time", values)
 
 

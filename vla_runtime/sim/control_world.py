@@ -7,8 +7,9 @@ sound) and judges every command by it, without asking the watchdog why it did wh
 
 import heapq
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -34,6 +35,8 @@ _EPOCH_NS = 1_790_000_000 * NANO  # ROS time when the world begins
 class ControlWorld:
     """All parts together; the attributes are the screws that faults turn.
 
+    ``settings``: of the watchdog; ``executor``: values of the executor's parameters, others than this world's own.
+
     Attributes:
         joints_on: joint states leave the robot.
         joint_noise: a change to every joint sample before it leaves, or None.
@@ -46,15 +49,22 @@ class ControlWorld:
         pushed: (n,) rad (or 0) added to what is measured.
     """
 
-    def __init__(self, seed: int | Sequence[int], limits: Limits, settings: WatchdogSettings | None = None) -> None:
+    def __init__(
+        self,
+        seed: int | Sequence[int],
+        limits: Limits,
+        settings: WatchdogSettings | None = None,
+        executor: Mapping[str, Any] | None = None,
+    ) -> None:
         rng = self.rng = np.random.default_rng(seed)
         self.limits = limits
         self.settings = settings or watchdog_settings(recover_ticks=5, recover_plans=1)
         self.path = SmoothPath(limits, rng)
         dt = float(rng.choice([0.02, 1.0 / 30.0, 0.05]))
         self.policy = ScriptedPolicy(limits, self.path, rng, dt, round(1.0 / dt), float(rng.uniform(0.05, 0.14)))
-        self.executor_settings = executor_settings(k=10, blend=str(rng.choice(["crossfade", "cut", "rtc"])))
-        self.truth = Truth(limits, self.settings, PERIOD_S)
+        blend = str(rng.choice(["crossfade", "cut", "rtc"]))
+        self.executor_settings = executor_settings(**{"k": 10, "blend": blend, **(executor or {})})
+        self.truth = Truth(limits, self.settings, self.settings.period_s)
         self.now = 0.0
         self.joints_on = self.executor_on = True
         self.joint_change: Callable[[JointSample], JointSample] | None = None
@@ -83,8 +93,8 @@ class ControlWorld:
         self.start_watchdog()
         self._at(0.0, self._robot)
         self._at(0.0, self._heartbeat)
-        self._at(float(rng.uniform(0.0, PERIOD_S)), self._executor_tick)
-        self._at(float(rng.uniform(0.0, PERIOD_S)), self._watchdog_tick)
+        self._at(float(rng.uniform(0.0, self.executor_settings.period_s)), self._executor_tick)
+        self._at(float(rng.uniform(0.0, self.settings.period_s)), self._watchdog_tick)
 
     # Processes
 
@@ -202,11 +212,12 @@ class ControlWorld:
     # Executor
 
     def _executor_tick(self) -> None:
-        self._at(self.now + PERIOD_S, self._executor_tick)
+        period_s = self.executor_settings.period_s
+        self._at(self.now + period_s, self._executor_tick)
         if not self.executor_on:
             return
         if not self._driven:
-            self._seen_command = where_it_stands(self.now, self._seen_command, self._joints_seen, self.limits, PERIOD_S)
+            self._seen_command = where_it_stands(self.now, self._seen_command, self._joints_seen, self.limits, period_s)
         plans = self._judged or next(self._ticks) % UNJUDGED_TICKS == 0
         try:
             tick = self.executor.tick(self.now, self._joints_seen, self._seen_command, self._policy_drives, plans)
@@ -244,7 +255,7 @@ class ControlWorld:
     # Watchdog
 
     def _watchdog_tick(self) -> None:
-        self._at(self.now + PERIOD_S, self._watchdog_tick)
+        self._at(self.now + self.settings.period_s, self._watchdog_tick)
         self._clock.watch()
         self.ticks += 1
         planned, self._planned_seen = self._planned_seen, None
