@@ -21,7 +21,7 @@ help:
 
 setup: $(VENV)/.ready system-libraries
 
-$(VENV)/.ready: setup.py requirements/lock.txt
+$(VENV)/.ready: setup.py requirements/lock.txt $(wildcard vla_runtime/engines/int4/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing the pinned packages into $(VENV), once: this takes minutes and says nothing until it is done."
 	$(PIP) install -c requirements/lock.txt -e '.[ros,sim,dev]'

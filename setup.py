@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from setuptools import find_packages, setup
+from setuptools import Extension, find_packages, setup
 
 NAME = "vla_runtime"
 
@@ -55,6 +55,16 @@ setup(
         *share("launch"),
         *share("config"),
         *share("bundles"),
+    ],
+    # Not a Python module: a library that ONNX Runtime loads. Where it does not compile, its own kernels run.
+    ext_modules=[
+        Extension(
+            f"{NAME}.engines.int4._product",
+            [f"{NAME}/engines/int4/product.c", f"{NAME}/engines/int4/operator.c"],
+            depends=[f"{NAME}/engines/int4/product.h", f"{NAME}/engines/int4/onnxruntime.h"],
+            extra_compile_args=["-O3", "-std=gnu11"],
+            optional=True,
+        )
     ],
     zip_safe=False,
     entry_points={

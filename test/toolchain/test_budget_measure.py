@@ -2,8 +2,12 @@
 
 import itertools
 
+import onnx
 import pytest
 
+from vla_runtime.engines.int4.library import find_library
+from vla_runtime.toolchain.against.llama_layer import make_layers
+from vla_runtime.toolchain.against.onnx_decode import decode_model
 from vla_runtime.toolchain.budget import BudgetError, Subject, parse_precision
 from vla_runtime.toolchain.budget.bundles import measured_stages, read_bundle
 from vla_runtime.toolchain.budget.engine_rates import measure_stages
@@ -116,6 +120,17 @@ def test_operators_of_the_engines_own_graph(tmp_path):
     assert sum(operator.macs * operator.repeat for operator in vision) == 2 * 16 * 64 * 3 * 64
     mix = [operator for operator in groups[1] if operator.macs == 49 * 64 * 64]
     assert len(mix) == 1 and mix[0].elements("weight") == 64 * 64
+
+
+def test_a_token_through_int4_weights_is_measured_with_the_engines_product(tmp_path):
+    path = tmp_path / "decode.onnx"
+    layers = make_layers(128, 256, 1)
+    onnx.save(decode_model(layers), str(path))
+    [stage] = measure_stages([path], 1, Timing(seconds=0.0, least=1))
+    products = [operator for operator in stage.operators if operator.macs]
+    assert {operator.name for operator in products} == {"Int4Product" if find_library() else "MatMulNBits"}
+    assert sum(operator.macs * operator.repeat for operator in products) == 2 * layers[0].weight_bytes
+    assert all(operator.measured_s > 0 for operator in products)
 
 
 def test_a_measured_bundle_costs_the_sum_of_its_operators(tmp_path):

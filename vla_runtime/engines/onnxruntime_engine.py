@@ -7,6 +7,8 @@ import numpy as np
 
 from vla_runtime.engines.base import TensorSpec, check_inputs, check_outputs
 from vla_runtime.engines.errors import EngineError, EngineMemoryError, EngineUnavailableError
+from vla_runtime.engines.int4.graph import replace_products
+from vla_runtime.engines.int4.library import find_library
 from vla_runtime.engines.settings import EngineSettings
 
 DTYPES = {
@@ -58,13 +60,30 @@ class OnnxRuntimeEngine:
         self.stage = stage
         self.path = Path(path)
         try:
-            self._session = onnxruntime.InferenceSession(str(path), options, providers=wanted)
+            model = self._with_own_products(options, settings) or str(path)
+            self._session = onnxruntime.InferenceSession(model, options, providers=wanted)
         except Exception as error:  # onnxruntime's own exceptions share no base class
             raise EngineError(f"stage '{stage}': onnxruntime cannot load {path}: {error}") from error
-        self.version = f"onnxruntime {onnxruntime.__version__}"
+        self.version = f"onnxruntime {onnxruntime.__version__}" + (", own INT4 product" if self._weights else "")
         self.inputs = {value.name: _spec(value, stage) for value in self._session.get_inputs()}
         self.outputs = {value.name: _spec(value, stage) for value in self._session.get_outputs()}
         self._names = list(self.outputs)
+
+    def _with_own_products(self, options, settings: EngineSettings) -> bytes | None:
+        """Return the graph with our product where a token meets INT4 weights; None: the file is run as it is."""
+        self._weights = {}
+        library = None if settings.exact or settings.device != "cpu" else find_library()
+        replaced = replace_products(self.path, library) if library else None
+        if replaced is None:
+            return None
+        from onnxruntime import OrtValue
+
+        # The session reads these arrays where they are: they have to live as long as it does.
+        self._weights = replaced.weights
+        options.register_custom_ops_library(str(library.path))
+        values = [OrtValue.ortvalue_from_numpy(each) for each in self._weights.values()]
+        options.add_external_initializers(list(self._weights), values)
+        return replaced.model
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the stage once; see ``Engine.run``."""

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from vla_runtime.engines.int4.library import find_library
 from vla_runtime.engines.onnxruntime_engine import OnnxRuntimeEngine
 from vla_runtime.engines.settings import EngineSettings
 from vla_runtime.toolchain.budget.errors import BudgetError
@@ -90,6 +91,9 @@ def session(model: bytes, threads: int, *, optimise: bool = True):
     options.inter_op_num_threads = 1
     options.log_severity_level = 3
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    library = find_library()
+    if library is not None:
+        options.register_custom_ops_library(str(library.path))
     if not optimise:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

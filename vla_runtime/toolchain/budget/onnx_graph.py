@@ -132,7 +132,7 @@ def _conv(node, shapes: Shapes, fixed) -> Operator:
 
 
 def _matmul_nbits(node, shapes: Shapes, fixed) -> Operator:
-    """ONNX Runtime's product with block-quantised weights: K inputs and N outputs are attributes."""
+    """A product with block-quantised weights: K inputs and N outputs are attributes."""
     inner, rows = _attribute(node, "K", 0), _attribute(node, "N", 0)
     a = shapes[node.input[0]]
     tokens = prod(a) // inner
@@ -169,6 +169,7 @@ PRODUCTS = {
     "Conv": _conv,
     "FusedConv": _conv,
     "MatMulNBits": _matmul_nbits,
+    "Int4Product": _matmul_nbits,  # ours, with the same attributes
     "Attention": _attention,
     "MultiHeadAttention": _attention,
 }

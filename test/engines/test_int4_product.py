@@ -1,0 +1,266 @@
+"""Our product of one row with INT4 weights: the same numbers as ONNX Runtime's own, and only where it is meant."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+
+import vla_runtime.engines.onnxruntime_engine as onnxruntime_engine
+from vla_runtime.engines.errors import EngineError, EngineOutputError
+from vla_runtime.engines.int4 import library as library_module
+from vla_runtime.engines.int4.graph import replace_products
+from vla_runtime.engines.int4.library import find_library
+from vla_runtime.engines.registry import make_engine
+from vla_runtime.engines.settings import EngineSettings
+from vla_runtime.toolchain.quantize.int4 import dequantise, pack
+
+needs_library = pytest.mark.skipif(
+    find_library() is None, reason="not compiled here, or a processor without AVX-512 VNNI"
+)
+
+
+def weight(k, n, block, seed=0):
+    """Return (q (K, N) in [-8, 7], scales (K / block, N)); every fourth scale negative, since nothing forbids it."""
+    rng = np.random.default_rng(seed)
+    scales = rng.uniform(0.01, 1, (k // block, n)).astype(np.float32)
+    scales.reshape(-1)[::4] *= -1
+    return rng.integers(-8, 8, (k, n), dtype=np.int8), scales
+
+
+def product(q, scales, rows=1, axis=0, block=None, kind=np.float32):
+    """Return the graph y = x @ dequantised(q, scales)."""
+    k, n = q.shape
+    block = block or k // scales.shape[0]
+    element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+    constants = [
+        helper.make_tensor("q", TensorProto.INT4, q.shape, pack(q), raw=True),
+        numpy_helper.from_array(scales.astype(kind), "scales"),
+    ]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "scales"], ["w"], axis=axis, block_size=block),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    ends = [helper.make_tensor_value_info(name, element, [1, rows, width]) for name, width in (("x", k), ("y", n))]
+    graph = helper.make_graph(nodes, "product", ends[:1], ends[1:], constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def saved(folder: Path, model) -> Path:
+    path = folder / "product.onnx"
+    onnx.save(model, str(path))
+    return path
+
+
+def run(path, x, **options):
+    return make_engine("onnxruntime", path, "decode", EngineSettings(**options)).run({"x": x})["y"]
+
+
+def onnxruntimes_own(path, x):
+    import onnxruntime
+
+    return onnxruntime.InferenceSession(str(path)).run(None, {"x": x})[0]
+
+
+def row(k, seed=1, rows=1):
+    return np.random.default_rng(seed).standard_normal((1, rows, k)).astype(np.float32)
+
+
+def is_ours(path):
+    return "own INT4 product" in make_engine("onnxruntime", path, "decode").version
+
+
+@needs_library
+@settings(max_examples=60, deadline=None)
+@given(
+    blocks=st.integers(1, 5),
+    block=st.sampled_from([16, 32, 64, 128, 256]),
+    strips=st.integers(1, 11),
+    threads=st.sampled_from([1, 2, 3]),
+    size=st.sampled_from([1e-20, 1e-3, 1.0, 1e6]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_it_computes_what_onnxruntime_computes(tmp_path_factory, blocks, block, strips, threads, size, seed):
+    q, scales = weight(blocks * block, strips * 16, block, seed)
+    path = saved(tmp_path_factory.mktemp("product"), product(q, scales))
+    x = row(blocks * block, seed) * np.float32(size)
+    assert is_ours(path)
+    found = run(path, x, threads=threads).reshape(-1)
+    exact = (x.astype(np.float64) @ dequantise(q, scales)).reshape(-1)
+    room = np.abs(x).astype(np.float64).reshape(-1) @ np.abs(dequantise(q, scales))  # of every sum, without cancelling
+    assert np.all(
+        np.abs(found - exact) <= 0.01 * room + 1e-30
+    )  # rounding to 8 bits: half of 1/127 of a block's largest
+    if block <= 128:  # ONNX Runtime rounds activations in the weight's blocks too
+        assert np.allclose(found, onnxruntimes_own(path, x).reshape(-1), rtol=0, atol=1e-5 * room.max())
+
+
+@needs_library
+def test_one_number_at_a_time(tmp_path):
+    """Every input reaches its own weights: with a single 1 in the row, the product is that row of the weight."""
+    q, scales = weight(64, 48, 32)
+    engine = make_engine("onnxruntime", saved(tmp_path, product(q, scales)), "decode")
+    for place, expected in enumerate(dequantise(q, scales)):
+        x = np.zeros((1, 1, 64), np.float32)
+        x[0, 0, place] = 1
+        assert np.allclose(engine.run({"x": x})["y"][0, 0], expected, rtol=1e-6)
+
+
+@needs_library
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("place", [0, 15, 100, 255])
+def test_a_number_that_is_not_finite_does_not_get_lost(tmp_path, value, place):
+    q, scales = weight(256, 32, 128)
+    engine = make_engine("onnxruntime", saved(tmp_path, product(q, scales)), "decode")
+    x = row(256)
+    x[0, 0, place] = value
+    with pytest.raises(EngineOutputError, match="'y' has 32 values that are not finite"):
+        engine.run({"x": x})
+
+
+@needs_library
+@pytest.mark.parametrize("value", [0.0, 1e-38, -1e-45, 3e-37])
+def test_next_to_nothing_gives_next_to_nothing(tmp_path, value):
+    q, scales = weight(128, 16, 128)
+    y = run(saved(tmp_path, product(q, scales)), np.full((1, 1, 128), value, np.float32))
+    assert np.all(np.abs(y) < 1e-30)
+
+
+@needs_library
+def test_it_runs_in_the_middle_of_a_graph_and_once_for_a_shared_weight(tmp_path):
+    q, scales = weight(64, 64, 64)
+    model = product(q, scales)
+    graph = model.graph
+    graph.node[1].output[0] = "a"
+    graph.node.append(helper.make_node("Tanh", ["a"], ["b"]))
+    graph.node.append(helper.make_node("MatMul", ["b", "w"], ["y"]))
+    path = saved(tmp_path, model)
+    replaced = replace_products(path, find_library())
+    assert [node.op_type for node in onnx.load_from_string(replaced.model).graph.node] == [
+        "Int4Product", "Tanh", "Int4Product"
+    ]  # fmt: skip
+    assert list(replaced.weights) == ["q.packed"]
+    exact = np.tanh(row(64) @ dequantise(q, scales)) @ dequantise(q, scales)
+    assert np.allclose(run(path, row(64)), exact, atol=0.05 * np.abs(exact).max())
+
+
+def not_ours():
+    q, scales = weight(64, 32, 32)
+    fp16 = product(q, scales, kind=np.float16)
+    narrow = product(*weight(64, 24, 32))
+    stored_as_numbers = product(q, scales)
+    stored = stored_as_numbers.graph.initializer[0]
+    stored.CopyFrom(helper.make_tensor("q", TensorProto.INT4, q.shape, q.reshape(-1)))
+    return {
+        "several rows": product(q, scales, rows=2),
+        "float16": fp16,
+        "outputs that 16 does not divide": narrow,
+        "weights that are not raw bytes": stored_as_numbers,
+        "blocks along the outputs": product(q, np.ones((64, 1), np.float32), axis=1, block=32),
+    }
+
+
+@needs_library
+@pytest.mark.parametrize("name", not_ours())
+def test_other_products_stay_with_onnxruntime(tmp_path, name):
+    model = not_ours()[name]
+    path = saved(tmp_path, model)
+    assert replace_products(path, find_library()) is None and not is_ours(path)
+
+
+def test_exact_means_exact(tmp_path):
+    q, scales = weight(128, 32, 64)
+    found = run(saved(tmp_path, product(q, scales)), row(128), exact=True)
+    assert np.allclose(found, row(128) @ dequantise(q, scales), rtol=1e-5, atol=1e-5)
+
+
+def test_without_the_library_onnxruntimes_own_kernel_runs(tmp_path, monkeypatch):
+    monkeypatch.setattr(onnxruntime_engine, "find_library", lambda: None)
+    q, scales = weight(128, 32, 64)
+    path = saved(tmp_path, product(q, scales))
+    assert not is_ours(path)
+    assert np.array_equal(run(path, row(128)), onnxruntimes_own(path, row(128)))
+
+
+@needs_library
+def test_weights_kept_beside_the_file_are_read(tmp_path):
+    q, scales = weight(128, 64, 128)
+    path = tmp_path / "product.onnx"
+    onnx.save(product(q, scales), str(path), save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert (tmp_path / "weights.bin").stat().st_size >= q.size / 2
+    assert is_ours(path)
+    inline = saved(tmp_path, product(q, scales))
+    assert np.array_equal(run(path, row(128)), run(inline, row(128)))
+
+
+@needs_library
+@pytest.mark.parametrize("tensor", ["q", "scales"])
+def test_a_weight_shorter_than_it_says_is_refused_and_not_read_beyond(tmp_path, tensor):
+    model = product(*weight(128, 64, 128))
+    stored = next(each for each in model.graph.initializer if each.name == tensor)
+    stored.raw_data = stored.raw_data[:-16]
+    with pytest.raises(EngineError, match=r"'decode'.*product\.onnx"):
+        make_engine("onnxruntime", saved(tmp_path, model), "decode")
+
+
+@needs_library
+def test_a_scale_of_another_shape_is_not_packed(tmp_path):
+    model = product(*weight(128, 64, 128))
+    model.graph.initializer[1].CopyFrom(numpy_helper.from_array(np.ones((1, 32), np.float32), "scales"))
+    assert replace_products(saved(tmp_path, model), find_library()) is None
+
+
+def session_with(folder, **sizes):
+    """Return a session of our operator whose sizes are other than its weight's (128, 64) in blocks of 128."""
+    import onnxruntime
+
+    library = find_library()
+    replaced = replace_products(saved(folder, product(*weight(128, 64, 128))), library)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.register_custom_ops_library(str(library.path))
+    model = onnx.load_from_string(replaced.model)
+    for each in model.graph.node[0].attribute:
+        each.i = sizes.get(each.name, each.i)
+    packed = onnxruntime.OrtValue.ortvalue_from_numpy(replaced.weights["q.packed"])
+    options.add_external_initializers(["q.packed"], [packed])
+    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+
+
+@needs_library
+@pytest.mark.parametrize(("sizes", "words"), [({"K": 256}, "not K long"), ({"N": 80}, "of another size"),
+                                              ({"block_size": 64}, "of another size")])  # fmt: skip
+def test_a_weight_of_another_size_is_refused_and_not_read_beyond(tmp_path, sizes, words):
+    session = session_with(tmp_path, **sizes)
+    with pytest.raises(Exception, match=words):
+        session.run(None, {"x": row(128)})
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("name", "value"), [("K", 100), ("K", 1 << 40), ("N", 8), ("block_size", 0), ("block_size", -16)]
+)
+def test_sizes_that_it_cannot_compute_are_refused(tmp_path, name, value):
+    with pytest.raises(Exception, match="sizes that it cannot compute"):
+        session_with(tmp_path, **{name: value})
+
+
+def test_a_library_of_another_processor_is_not_taken(monkeypatch, tmp_path):
+    """Where nothing was compiled, nothing is found; the search looks beside the module only."""
+    monkeypatch.setattr(library_module, "__file__", str(tmp_path / "library.py"))
+    find_library.cache_clear()
+    try:
+        assert library_module.find_library() is None
+    finally:
+        find_library.cache_clear()
+
+
+def test_the_setup_compiles_it_wherever_there_is_a_compiler():
+    """Else the tests above would be skipped for ever, and the fast path be lost without a word."""
+    if shutil.which("cc") is None and shutil.which("gcc") is None:
+        pytest.skip("no C compiler here")
+    assert list(Path(library_module.__file__).parent.glob("_product*.so"))

@@ -1,0 +1,143 @@
+"""Puts our product in the place of those of one row with INT4 weights: DequantizeLinear(axis=0, block_size) + MatMul.
+
+More rows stay with ONNX Runtime, whose kernels read a weight once for all of them.
+"""
+
+import math
+import mmap
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vla_runtime.engines.int4.library import Library
+
+DOMAIN, OPERATOR = "vla_runtime", "Int4Product"
+MOST_BYTES = 2**31 - 1  # of a protobuf message
+SHAPE_BYTES = 1024  # a constant that says a shape is smaller
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """``model``: the graph as bytes, without the packed weights; ``weights``: those, uint8, by initialiser's name."""
+
+    model: bytes
+    weights: dict[str, np.ndarray]
+
+
+def replace_products(path: Path, library: Library) -> Replaced | None:
+    """Return what becomes of the ONNX file ``path``; None where nothing does, so that it is run as it is."""
+    if not _holds(path, b"block_size"):
+        return None
+    import onnx
+
+    model = onnx.load(str(path))
+    graph = model.graph
+    constants = {tensor.name: tensor for tensor in graph.initializer}
+    makers = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
+    products = [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in makers]
+    rows = _rows(model) if products else {}
+    weights: dict[str, np.ndarray] = {}
+    for node in products:
+        weight = _weight(makers[node.input[1]], constants) if rows.get(node.input[0]) == 1 else None
+        if weight is None or not library.fits(*weight.shape, weight.block):
+            continue
+        name = f"{weight.name}.packed"
+        if name not in weights:
+            weights[name] = library.pack(weight.q, weight.scales, weight.shape, weight.block)
+            graph.initializer.append(_elsewhere(name, weights[name].size))
+        _put(node, name, weight)
+    _drop_unused(graph)
+    if not weights or model.ByteSize() > MOST_BYTES:
+        return None
+    model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
+    return Replaced(model.SerializeToString(), weights)
+
+
+@dataclass(frozen=True)
+class _Weight:
+    """A constant weight (K, N): ``q`` as ONNX packs it, two values in a byte; ``scales`` (K / block, N) float32."""
+
+    name: str
+    shape: tuple[int, int]
+    block: int
+    q: np.ndarray
+    scales: np.ndarray
+
+
+def _weight(dequantize: Any, constants: dict[str, Any]) -> _Weight | None:
+    """Return the weight that the node makes; None where it is none that we pack, or contradicts itself.
+
+    ONNX Runtime then takes the file as it is, and says what is wrong with it.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    options = {each.name: helper.get_attribute_value(each) for each in dequantize.attribute}
+    q, scales = (constants.get(name) for name in dequantize.input[:2])
+    if q is None or scales is None or len(dequantize.input) > 2 or options.get("axis", 1) != 0:
+        return None
+    if q.data_type != TensorProto.INT4 or scales.data_type != TensorProto.FLOAT or len(q.dims) != 2:
+        return None
+    (k, n), block = q.dims, options.get("block_size", 0)
+    if block < 1 or list(scales.dims) != [k // block, n] or len(q.raw_data) * 2 != k * n:
+        return None
+    try:
+        return _Weight(q.name, (k, n), block, np.frombuffer(q.raw_data, np.uint8), numpy_helper.to_array(scales))
+    except ValueError:  # fewer scales than the tensor says
+        return None
+
+
+def _put(node: Any, packed: str, weight: _Weight) -> None:
+    from onnx import helper
+
+    (k, n), ends = weight.shape, ([node.input[0], packed], [node.output[0]])
+    sizes = {"K": k, "N": n, "block_size": weight.block}
+    node.CopyFrom(helper.make_node(OPERATOR, *ends, name=node.name, domain=DOMAIN, **sizes))
+
+
+def _elsewhere(name: str, size: int) -> Any:
+    """A constant whose bytes the session is given apart."""
+    from onnx import TensorProto
+
+    tensor = TensorProto(name=name, data_type=TensorProto.UINT8, dims=[size], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="given to the session")
+    return tensor
+
+
+def _rows(model: Any) -> dict[str, int]:
+    """Return how many rows (all axes but the last) each tensor of known shape has."""
+    import onnx
+
+    skeleton = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
+    skeleton.graph.node.extend(model.graph.node)
+    skeleton.graph.input.extend(model.graph.input)
+    skeleton.graph.output.extend(model.graph.output)
+    skeleton.graph.name = model.graph.name
+    for tensor in model.graph.initializer:
+        kept = skeleton.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        if tensor.ByteSize() <= SHAPE_BYTES:
+            kept.CopyFrom(tensor)
+    graph = onnx.shape_inference.infer_shapes(skeleton).graph
+    found = {}
+    for value in (*graph.input, *graph.value_info):
+        lengths = [axis.dim_value for axis in value.type.tensor_type.shape.dim]
+        if lengths:
+            found[value.name] = math.prod(lengths[:-1])
+    return found
+
+
+def _drop_unused(graph: Any) -> None:
+    """Drop what made the weights that are packed now."""
+    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    for node in [each for each in graph.node if each.op_type == "DequantizeLinear" and each.output[0] not in read]:
+        graph.node.remove(node)
+    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
+    for tensor in [each for each in graph.initializer if each.name not in read]:
+        graph.initializer.remove(tensor)
+
+
+def _holds(path: Path, text: bytes) -> bool:
+    """Whether the file holds ``text``: asked first, since loading a graph costs its size twice."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        return content.find(text) >= 0
