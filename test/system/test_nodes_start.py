@@ -4,11 +4,13 @@ import time
 from pathlib import Path
 
 import numpy as np
-from diagnostic_msgs.msg import DiagnosticStatus
+import pytest
+from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
 from rcl_interfaces.msg import Parameter, ParameterType, ParameterValue
 from rcl_interfaces.srv import SetParameters
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
@@ -80,6 +82,48 @@ def test_a_rival_that_is_found_only_after_the_first_commands_is_given_way_to_for
     ros.wait(lambda: state(ros) == "inactive", 10.0, "the watchdog to give way")
     ros.wait(lambda: "another publisher sends on topic '/joint_trajectory'" in watchdog.log(), 5.0, "the reason")
     assert "(trying again)" not in watchdog.log()
+    assert watchdog.stop() == 0
+    assert "Traceback" not in watchdog.log()
+
+
+@pytest.mark.parametrize(("other", "comes_back"), [("f" * 16, True), ("0" * 16, False)], ids=["later", "earlier"])
+def test_of_two_watchdogs_that_let_go_for_each_other_the_first_comes_back(spawn, ros, other, comes_back):
+    """It took a person to go on. The other one is played: it commands, hears this one and lets go."""
+    spawn("vla_runtime.sim.controllers_node")
+    watchdog = spawn(WATCHDOG, "--ros-args", "-p", "robot:=so101_sim")
+    states, joints = ros.latched(DiagnosticStatus, "watchdog/state"), ros.listen(JointState, "joint_states")
+
+    def own():
+        told = [{pair.key: pair.value for pair in status.values} for _, status in list(states)]
+        told = [values for values in told if values["instance"] != other]
+        return told[-1] if told else {}
+
+    ros.wait(lambda: joints and "no plan was answered" in own().get("cause", ""), 20.0, "joint states")
+    leader, names = ros.publisher(JointTrajectory, "teleop_trajectory"), joints[-1][1].name
+    writer, stay = TrajectoryWriter(names), np.tile(joints[-1][1].position, (2, 1))
+    ros.node.create_timer(
+        0.02, lambda: leader.publish(writer.write(time.time_ns(), "leader", np.array([0.0, 0.3]), stay, 0.0 * stay))
+    )
+    ros.wait(lambda: own()["in_command"] == "teleop", 10.0, "the first command")
+
+    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    rival = ros.publisher(JointTrajectory, "joint_trajectory", wait_s=0.0)
+    voice = ros.publisher(DiagnosticStatus, "watchdog/state", latched)
+    commands = ros.node.create_timer(0.02, lambda: rival.publish(JointTrajectory()))
+    ros.wait(lambda: own()["gave_way"] == "true", 10.0, "the watchdog to let go")
+    ros.node.destroy_timer(commands)
+    values = [KeyValue(key=key, value=value) for key, value in
+              (("instance", other), ("in_command", "none"), ("gave_way", "true"))]  # fmt: skip
+    ros.node.create_timer(0.5, lambda: voice.publish(DiagnosticStatus(message="INACTIVE", values=values)))
+    assert own()["cause"].startswith("gave way: another publisher sends on topic '/joint_trajectory'")
+    if comes_back:
+        ros.wait(lambda: own()["in_command"] == "teleop", 15.0, "the first to begin again")
+        assert own()["gave_way"] == "false"
+    else:
+        reason = f"watchdog {other} commanded on '/joint_trajectory' too, and it began before this one"
+        ros.wait(lambda: reason in watchdog.log(), 10.0, "the second to say for whom it waits")
+        time.sleep(2.5)
+        assert own()["in_command"] == "none" and state(ros) == "inactive"
     assert watchdog.stop() == 0
     assert "Traceback" not in watchdog.log()
 

@@ -24,6 +24,14 @@ LATCHED = QoSProfile(
 )
 """A state that late comers must know: states of nodes, the instruction."""
 
+LATCHED_MANY = QoSProfile(
+    depth=10,
+    history=HistoryPolicy.KEEP_LAST,
+    reliability=ReliabilityPolicy.RELIABLE,
+    durability=DurabilityPolicy.TRANSIENT_LOCAL,
+)
+"""How such states are read where several nodes speak on one topic: none may push out what another said."""
+
 JOINT_STATES = QoSProfile(depth=5, history=HistoryPolicy.KEEP_LAST, reliability=ReliabilityPolicy.BEST_EFFORT)
 """Heard from every publisher, reliable or not; deep enough for joints that come in parts (arm and gripper drivers)."""
 

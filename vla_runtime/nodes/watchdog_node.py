@@ -7,14 +7,17 @@ It shares nothing with what it judges but messages. Small on purpose: what is de
 import math
 import secrets
 import sys
+import time
 from collections.abc import Callable
 
+from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.duration import Duration
 from std_msgs.msg import Header
 from std_srvs.srv import Trigger
 from trajectory_msgs.msg import JointTrajectory
 
 from vla_runtime.control.fallback import installed_planners
+from vla_runtime.control.precedence import Precedence, instance_name
 from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.control.watchdog import WATCHDOG_PHASE, Watchdog
 from vla_runtime.control.watchdog_report import snapshot
@@ -26,10 +29,11 @@ from vla_runtime.nodes.controllers import CommandOutput
 from vla_runtime.nodes.diagnostics import Status
 from vla_runtime.nodes.inputs import PolledInput
 from vla_runtime.nodes.joint_map import JointMap
+from vla_runtime.nodes.lifecycle import TransitionRefusedError
 from vla_runtime.nodes.messages import read_trajectory
 from vla_runtime.nodes.process import run_control
 from vla_runtime.nodes.publishers import GIVE_WAY_S, PublisherWatch, senders_status
-from vla_runtime.nodes.qos import EVENTS, LATEST, STREAM
+from vla_runtime.nodes.qos import EVENTS, LATCHED_MANY, LATEST, STREAM
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trace import WATCHDOG_CALLS, watchdog_note
 from vla_runtime.nodes.watchdog_report import input_status, state_status, watchdog_status
@@ -48,7 +52,7 @@ class WatchdogNode(ControlNode):
         self.core: Watchdog | None = None
         self.output: CommandOutput | None = None
         self.command = Command(None, "INACTIVE", "not activated", "none")
-        self._instance = secrets.token_hex(4)
+        self._precedence = Precedence(instance_name(time.time_ns(), secrets.token_hex(2)))
         self._rival: PublisherWatch | None = None
         self._listens_until = math.inf  # steady seconds
         self.figures: dict = {}
@@ -72,6 +76,7 @@ class WatchdogNode(ControlNode):
         self._requests = self.listen(JointTrajectory, "plan_request", EVENTS, raw=True)
         self._answers = self.listen(JointTrajectory, "action_chunk", EVENTS, raw=True)
         self._heartbeats = self.listen(Header, "heartbeat", EVENTS, raw=True)
+        self._watchdogs = self.listen(DiagnosticStatus, "watchdog/state", LATCHED_MANY)
         self._single = (self._planned, self._teleop, self._requests, self._answers, self._heartbeats)
         immediate = self.parameters["node"].stamp_mode == "immediate"
         self.output = CommandOutput(self, robot, immediate=immediate)
@@ -80,6 +85,7 @@ class WatchdogNode(ControlNode):
         """Begin to watch, unless somebody else drives the arm."""
         self._rival, self._listens_until = None, math.inf
         self.output.listen()
+        self._precedence.began()
         super().start()
 
     def halt(self) -> None:
@@ -101,7 +107,8 @@ class WatchdogNode(ControlNode):
     def last_word(self) -> None:
         """Publish the stop, and see that it leaves the house."""
         now = max(self.steady_now(), self._ticked)  # a tick is for an instant that is still to come
-        speak = self._say(self.core.stop(now, "deactivated"))
+        cause = "deactivated" if self._rival is None else f"gave way: {self._rival.refusal()}"
+        speak = self._say(self.core.stop(now, cause))
         if speak is not None:
             speak()
         self.figures = snapshot(self.core, now)
@@ -136,14 +143,37 @@ class WatchdogNode(ControlNode):
     def _another_commands(self, now: float) -> bool:
         """Whether somebody else drives the arm: one that discovery had not found yet when this node began to watch.
 
-        Who has commanded already does not try again by itself: two that begin at once would go on beginning.
+        Who has commanded already does not simply try again: two that begin at once would go on beginning.
         """
         if self._rival is None and now < self._listens_until:
             self._rival = self.output.rival()
             if self._rival is not None:
                 silent = self.core.state is State.WARMUP
-                self.outbox.post(lambda: self.step_back(self._rival.refusal(retry=silent)))
+                self.outbox.post(lambda: self._give_way(self._rival, silent))
         return self._rival is not None
+
+    def _give_way(self, rival: PublisherWatch, silent: bool) -> None:
+        if self.lifecycle_state != "active":
+            return
+        if not silent:
+            self._precedence.gave_way(self.steady_now())
+        self.step_back(rival.refusal(retry=silent))
+
+    def _settle(self) -> None:
+        """Begin again, or say for whom it waits, where several watchdogs have given way to each other."""
+        now, own = self.steady_now(), self._precedence.instance
+        for at, message in self._watchdogs.take():
+            values = {pair.key: pair.value for pair in message.values}
+            commands = values.get("in_command", "none") != "none"
+            self._precedence.heard(at, values.get("instance", ""), commands, values.get("gave_way") == "true")
+        first = self._precedence.decide(now)
+        if first == own:
+            self.get_logger().warning(f"the other watchdog began after this one ({own}): trying again")
+            self.reconsider()
+        elif first:
+            where = self.output.rivals[0].topic
+            text = f"watchdog {first} commanded on '{where}' too, and it began before this one ({own})"
+            self._refuse("activate", TransitionRefusedError(f"{text}: the arm is its, this one waits to be activated"))
 
     def _read(self, source: PolledInput) -> Trajectory | None:
         newest = source.newest()
@@ -172,14 +202,18 @@ class WatchdogNode(ControlNode):
     def regularly(self) -> None:
         """Close the ears when their time is over, a little later than the control thread uses them."""
         super().regularly()
-        if self.output is not None and self.steady_now() > self._listens_until + 1.0:
+        if self.core is None:
+            return
+        if self.steady_now() > self._listens_until + 1.0:
             self.output.stop_listening()
+            self._precedence.settled()
+        self._settle()
 
     # what others see and ask
 
     def describe(self) -> Status:
         """The latched state."""
-        return state_status(self.command, self.core, self.figures, self.stamps, self._instance)
+        return state_status(self.command, self.core, self.figures, self.stamps, self._precedence)
 
     def report(self) -> list[Status]:
         """The tasks of /diagnostics."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from math import isinf
 from typing import Any
 
+from vla_runtime.control.precedence import Precedence
 from vla_runtime.control.watchdog import Watchdog
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 from vla_runtime.control.watchdog_states import Command
@@ -25,13 +26,15 @@ _COUNTERS = ("missed", "refused", "last_refusal", "transitions", "recovery", "pl
 
 
 def state_status(
-    command: Command, core: Watchdog | None, figures: Mapping[str, Any], stamps: StampClock, instance: str
+    command: Command, core: Watchdog | None, figures: Mapping[str, Any], stamps: StampClock, precedence: Precedence
 ) -> Status:
     """``watchdog/state``: who is in command, why, since when (ROS seconds), and the counters.
 
-    ``instance`` tells apart the watchdogs of one domain: only one of them may be in command.
+    ``instance`` tells apart the watchdogs of one domain: only one of them may be in command, and where several have
+    given way to each other (``gave_way``), the smallest is.
     """
-    values: dict[str, Any] = {"cause": command.cause, "in_command": command.in_command, "instance": instance}
+    values: dict[str, Any] = {"cause": command.cause, "in_command": command.in_command}
+    values |= {"instance": precedence.instance, "gave_way": precedence.given_way}
     if core is not None:
         values["since"] = f"{stamps.to_stamp(core.since) / NANO:.3f}"
     values |= {key: figures[key] for key in _COUNTERS if key in figures}
