@@ -1,13 +1,14 @@
 """Is the arm in good hands? One line, and an exit status for a health check.
 
 Exit 0: the policy or an operator drives the arm, or holds it. Exit 1: anything else, with the reason; also when
-nobody answers within the timeout.
+nobody answers within the timeout, or DDS keeps us from ending.
 """
 
 import argparse
 import time
 from collections.abc import Callable, Mapping
 
+from vla_runtime.toolchain.bounded import in_domain
 from vla_runtime.toolchain.options import at_least, ros_names
 
 HEALTHY = ("NOMINAL", "COASTING", "HOLD", "TELEOP")
@@ -36,17 +37,21 @@ def run(args: argparse.Namespace) -> int:
     at_least(args, timeout=0)
     ros_names(args, "namespace", "topic")
     topic = "/".join(part.strip("/") for part in (args.namespace, args.topic) if part)
+    return in_domain(args.timeout, "--timeout", lambda: _ask(topic, args.timeout, args.waiting_is_ok))
+
+
+def _ask(topic: str, timeout_s: float, waiting_is_ok: bool) -> int:
     heard: list = []
     # The first may be old: DDS keeps and resends the last message for a process whose own threads hang.
-    watch(topic, heard.append, lambda: len(heard) >= 2, args.timeout)
+    watch(topic, heard.append, lambda: len(heard) >= 2, timeout_s)
     if not heard:
-        print(f"no answer: nobody publishes {topic} in this domain, or not within {args.timeout:g} s")
+        print(f"no answer: nobody publishes {topic} in this domain, or not within {timeout_s:g} s")
         return 1
     last = heard[-1]
     if len(heard) < 2:
-        print(f"{last.message}, but that is old: no news within {args.timeout:g} s, the watchdog's process hangs")
+        print(f"{last.message}, but that is old: no news within {timeout_s:g} s, the watchdog's process hangs")
         return 1
-    healthy, text = judge(last.message, {pair.key: pair.value for pair in last.values}, args.waiting_is_ok)
+    healthy, text = judge(last.message, {pair.key: pair.value for pair in last.values}, waiting_is_ok)
     print(text)
     return 0 if healthy else 1
 

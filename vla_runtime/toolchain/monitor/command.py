@@ -12,16 +12,12 @@ from contextlib import suppress
 from rich.console import Console
 from rich.live import Live
 
-from vla_runtime.errors import UserError
-from vla_runtime.toolchain.bounded import within
+from vla_runtime.toolchain.bounded import in_domain
 from vla_runtime.toolchain.monitor.board import Board
 from vla_runtime.toolchain.monitor.render import WIDTH, screen
 from vla_runtime.toolchain.options import at_least, ros_names
 
 REFRESH_S = 0.25
-GRACE_S = 15.0
-"""With --once, so long may joining and leaving the domain take besides --wait: 0.5 s where the machine is free, 4 s
-where ten programs want each core."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,14 +38,7 @@ def run(args: argparse.Namespace) -> int:
     ros_names(args, "namespace", "command_topic")
     if not args.once:
         return _show(args, Listener)
-    code = within(args.wait + GRACE_S, lambda: _show(args, Listener))
-    if code is None:
-        raise UserError(
-            f"no end after {args.wait + GRACE_S:g} s ({args.wait:g} s of --wait): joining or leaving the DDS domain "
-            "hangs, or this machine is too busy (`uptime`). A process that was killed may have left its shared memory "
-            "locked: with FASTDDS_BUILTIN_TRANSPORTS=UDPv4 none is used"
-        )
-    return code
+    return in_domain(args.wait, "--wait", lambda: _show(args, Listener))
 
 
 def _show(args: argparse.Namespace, listener_type: Callable) -> int:
