@@ -32,15 +32,19 @@ def replace_products(path: Path, library: Library) -> Replaced | None:
         return None
     import onnx
 
-    model = onnx.load(str(path))
+    model = onnx.load(str(path), load_external_data=False)
     graph = model.graph
-    constants = {tensor.name: tensor for tensor in graph.initializer}
     makers = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
+    rows = _rows(model)
     products = [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in makers]
-    rows = _rows(model) if products else {}
+    products = [node for node in products if rows.get(node.input[0]) == 1]
+    if not products:
+        return None
+    onnx.load_external_data_for_model(model, str(path.parent))
+    constants = {tensor.name: tensor for tensor in graph.initializer}
     weights: dict[str, np.ndarray] = {}
     for node in products:
-        weight = _weight(makers[node.input[1]], constants) if rows.get(node.input[0]) == 1 else None
+        weight = _weight(makers[node.input[1]], constants)
         if weight is None or not library.fits(*weight.shape, weight.block):
             continue
         name = f"{weight.name}.packed"
