@@ -89,9 +89,9 @@ def test_nothing_left_is_refused():
 @pytest.mark.parametrize(
     ("what", "value", "reason", "figures"),
     [
-        ("positions", 57.3, "acceleration", ("flex", "10.0")),
-        ("positions", 0.2, "acceleration", ("flex", "10.0")),
-        ("velocities", 2.0, "acceleration", ("flex", "10.0")),
+        ("positions", 57.3, "acceleration", ("flex", "limit 10)")),
+        ("positions", 0.2, "acceleration", ("flex", "limit 10)")),
+        ("velocities", 2.0, "acceleration", ("flex", "limit 10)")),
     ],
 )
 def test_a_spike_is_refused_by_joint_value_and_limit(what, value, reason, figures):
@@ -108,7 +108,7 @@ def test_speed_between_two_slow_points_is_seen():
     trajectory = Trajectory(0.0, NAMES, np.array([0.0, h]), positions, np.zeros((2, 6)))
     limits = replace_limits(acceleration=100.0, upper=9.0)
     refusal = Gate(limits, watchdog_settings(limit_tolerance=0.0)).limits_kept(trajectory)
-    assert refusal.reason == "velocity" and "lift reaches 3.01" in refusal.text and "3.0000" in refusal.text
+    assert refusal.reason == "velocity" and "lift reaches 3.01" in refusal.text and "(limit 3)" in refusal.text
 
 
 def test_a_position_between_two_allowed_points_is_seen():
@@ -119,7 +119,7 @@ def test_a_position_between_two_allowed_points_is_seen():
     positions[2] = 1.4
     trajectory = Trajectory(0.0, NAMES, np.array([0.0, 0.6, 1.6]), positions, velocities)
     refusal = GATE.limits_kept(trajectory)
-    assert refusal.reason == "position" and "pan reaches 2.05" in refusal.text and "above its limit 2.0" in refusal.text
+    assert refusal.reason == "position" and "pan reaches 2.05" in refusal.text and "above its limit 2" in refusal.text
 
 
 def test_an_arm_parked_outside_may_come_in_but_go_no_further_out():
@@ -175,7 +175,7 @@ def test_a_jump_is_refused_by_joint_and_both_values(jump, passes):
     refusal = GATE.continuous(moved, ramp())
     assert (refusal is None) == passes
     if not passes:
-        assert refusal.reason == "jump" and "roll" in refusal.text and f"{jump:.4f}" in refusal.text
+        assert refusal.reason == "jump" and "roll" in refusal.text and f" to {jump:g} rad" in refusal.text
 
 
 def test_a_jump_of_velocity_is_refused():
@@ -188,7 +188,7 @@ def test_the_first_command_begins_near_the_measured_state():
     measured = np.zeros(6)
     measured[2] = 0.061  # one period at 3 rad/s is 0.06
     refusal = GATE.near(ramp(), measured)
-    assert refusal.reason == "jump" and "elbow" in refusal.text and "0.0610" in refusal.text
+    assert refusal.reason == "jump" and "elbow" in refusal.text and "0.061" in refusal.text
 
 
 def test_a_gripper_that_holds_something_may_be_commanded_further_than_it_is_measured():

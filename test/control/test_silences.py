@@ -171,7 +171,7 @@ def test_a_deviation_must_last_and_names_the_worst_joint():
     assert deviation.check(0.1, commanded, commanded, 0.3, 0.2) is None  # once good: begins anew
     assert deviation.check(0.2, commanded, measured, 0.3, 0.2) is None
     apart = deviation.check(0.41, commanded, measured, 0.3, 0.2)
-    assert str(apart) == "elbow commanded 0.000 rad, measured -0.400 rad"
+    assert str(apart) == "elbow commanded 0 rad, measured -0.4 rad"
 
 
 def test_a_gripper_that_holds_something_deviates_as_it_should():

@@ -34,7 +34,7 @@ def test_by_path(tmp_path):
         (GOOD + "named_poses: {up: {a: 1.5}}\n", r"named pose 'up' has a at 1.5 rad, outside its limits of -1 to 1"),
         (GOOD + "named_pose: {up: {a: 0.5}}\n", "unknown key 'named_pose'; did you mean 'named_poses'?"),
         (GOOD + "colour: red\n", "unknown key 'colour'; there are joints, named_poses, controllers, sources"),
-        (GOOD.replace("lower: -1", "lower: -180"), r"a: lower -180 looks like degrees; write radians \(-3.1416\)"),
+        (GOOD.replace("lower: -1", "lower: -180"), r"a: lower -180 looks like degrees; write radians \(-3.14159\)"),
         (GOOD.replace("upper: 1", "upper: 90"), r"a: upper 90 looks like degrees; write radians \(1.5708\)"),
         (
             GOOD.replace("lower: -1, upper: 1", "continuous: true") + "named_poses: {up: {a: 90}}\n",

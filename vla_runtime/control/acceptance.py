@@ -11,6 +11,7 @@ from vla_runtime.control.chunk import ActionChunk, columns_by_name, elapsed_step
 from vla_runtime.control.finite import all_finite
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.schedule import Outstanding
+from vla_runtime.errors import brief
 
 REASONS = {
     "old_request": "answers a request that is not the one in flight (older, given up, or answered already)",
@@ -144,9 +145,9 @@ def _limits(positions: np.ndarray, rules: Rules, limits: Limits) -> Refusal | No
     limit = limits.lower[joint] if value < limits.lower[joint] else limits.upper[joint]
     hint = ""
     if abs(value) > _DEGREES_HINT and limits.lower[joint] <= math.radians(value) <= limits.upper[joint]:
-        hint = f"; these look like degrees: {value:.4g} degrees are {math.radians(value):.4f} rad"
+        hint = f"; these look like degrees: {value:.4g} degrees are {brief(math.radians(value))} rad"
     return Refusal(
-        "limits", f"{limits.joint_names[joint]} at waypoint {row} is {value:.4f}, its limit {limit:.4f}{hint}"
+        "limits", f"{limits.joint_names[joint]} at waypoint {row} is {brief(value)}, its limit {brief(limit)}{hint}"
     )
 
 
@@ -160,8 +161,8 @@ def _speed(positions: np.ndarray, dt: float, rules: Rules, limits: Limits) -> Re
     row, joint = np.unravel_index(int(over.argmax()), over.shape)
     return Refusal(
         "speed",
-        f"{limits.joint_names[joint]} from waypoint {row} to {row + 1} at {speed[row, joint]:.3f} per second, "
-        f"its limit {limits.velocity[joint]:.3f} (up to {rules.max_speed_ratio:g} times of it is slowed down)",
+        f"{limits.joint_names[joint]} from waypoint {row} to {row + 1} at {brief(speed[row, joint])} per second, "
+        f"its limit {brief(limits.velocity[joint])} (up to {rules.max_speed_ratio:g} times of it is slowed down)",
     )
 
 
@@ -179,6 +180,6 @@ def _jump(
     joint = int(jump.argmax())
     return Refusal(
         "jump",
-        f"{limits.joint_names[joint]} is commanded to {command[joint]:.4f}, the plan is at {there[joint]:.4f}; "
+        f"{limits.joint_names[joint]} is commanded to {brief(command[joint])}, the plan is at {brief(there[joint])}; "
         f"allowed: {rules.max_jump:g}",
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from vla_runtime.control.limits import Limits
+from vla_runtime.errors import brief
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,7 @@ class Apart:
     measured: float
 
     def __str__(self) -> str:
-        return f"{self.joint} commanded {self.commanded:.3f} rad, measured {self.measured:.3f} rad"
+        return f"{self.joint} commanded {brief(self.commanded)} rad, measured {brief(self.measured)} rad"
 
 
 class Deviation:

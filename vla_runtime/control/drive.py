@@ -19,6 +19,7 @@ from vla_runtime.control.reissue import joined, led, mixed, rebased, windowed
 from vla_runtime.control.tracking import Tracker
 from vla_runtime.control.trajectory import JointSample, Trajectory, at_rest
 from vla_runtime.control.watchdog_settings import WatchdogSettings
+from vla_runtime.errors import brief
 
 _HISTORY = 8  # commands kept to know where the command was when a joint state was taken: 0.16 s
 _SAME = 1e-6  # rad and rad/s: a planner's start that differs by less is the state it was given
@@ -143,7 +144,7 @@ class Drive:
             np.abs(planned.positions[0] - state.position).max(), np.abs(planned.velocities[0] - state.velocity).max()
         )
         if refusal is not None or start > _SAME or planned.start != situation.now:
-            self._note(f"{name}: {refusal.text if refusal else f'starts {start:.6f} away from the last command'}")
+            self._note(f"{name}: {refusal.text if refusal else f'starts {brief(start)} away from the last command'}")
             return None
         return replace(planned, plan_id=name)
 

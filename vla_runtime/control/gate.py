@@ -13,6 +13,7 @@ from vla_runtime.control.finite import all_finite
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.control.watchdog_settings import WatchdogSettings
+from vla_runtime.errors import brief
 
 _FUTURE_S = 0.005  # two clock readings on one machine differ by less
 _TIME_S = 1e-6  # rounding of a stamp to nanoseconds and back
@@ -133,15 +134,15 @@ class Gate:
             joint = int(np.argmax(step - step_limit))
             return GateRefusal(
                 "jump",
-                f"{self._name(joint)} jumps from {q0[joint]:.4f} to {q1[joint]:.4f} rad "
-                f"(limit {step_limit[joint]:.4f})",
+                f"{self._name(joint)} jumps from {brief(q0[joint])} to {brief(q1[joint])} rad "
+                f"(limit {brief(step_limit[joint])})",
             )
         if (change > speed_limit).any():
             joint = int(np.argmax(change - speed_limit))
             return GateRefusal(
                 "jump",
-                f"{self._name(joint)} jumps from {v0[joint]:.4f} to {v1[joint]:.4f} rad/s "
-                f"(limit {speed_limit[joint]:.4f})",
+                f"{self._name(joint)} jumps from {brief(v0[joint])} to {brief(v1[joint])} rad/s "
+                f"(limit {brief(speed_limit[joint])})",
             )
         return None
 
@@ -158,8 +159,8 @@ class Gate:
         joint = int(np.argmax(step - limit))
         return GateRefusal(
             "jump",
-            f"{self._name(joint)} begins at {trajectory.positions[0, joint]:.4f} rad, "
-            f"measured {measured[joint]:.4f} rad (limit {limit[joint]:.4f} apart)",
+            f"{self._name(joint)} begins at {brief(trajectory.positions[0, joint])} rad, "
+            f"measured {brief(measured[joint])} rad (limit {brief(limit[joint])} apart)",
         )
 
     def _name(self, joint: int) -> str:
@@ -167,11 +168,13 @@ class Gate:
 
     def _over(self, reason: str, values: np.ndarray, limit: np.ndarray, unit: str) -> GateRefusal:
         joint = int(np.argmax(values / limit))
-        return GateRefusal(reason, f"{self._name(joint)} reaches {values[joint]:.4f} {unit} (limit {limit[joint]:.4f})")
+        reached, most = brief(values[joint]), brief(limit[joint])
+        return GateRefusal(reason, f"{self._name(joint)} reaches {reached} {unit} (limit {most})")
 
     def _outside(self, values: np.ndarray, limit: np.ndarray, joint: int, side: str) -> GateRefusal:
         return GateRefusal(
-            "position", f"{self._name(joint)} reaches {values[joint]:.4f} rad, {side} its limit {limit[joint]:.4f}"
+            "position",
+            f"{self._name(joint)} reaches {brief(values[joint])} rad, {side} its limit {brief(limit[joint])}",
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from vla_runtime.control.limits import Limits, LimitsError
-from vla_runtime.errors import UserError
+from vla_runtime.errors import UserError, brief
 from vla_runtime.paths import share
 
 KEYS = ("joints", "named_poses", "controllers", "sources")
@@ -90,8 +90,9 @@ def _refuse_degrees(path: Path, limits: Limits) -> None:
         for key, value in (("lower", lower), ("upper", upper)):
             if math.isfinite(value) and abs(value) > TURNS_RAD:
                 raise RobotFileError(
-                    f"{path}: {name}: {key} {value:g} looks like degrees; write radians ({math.radians(value):.4f}), "
-                    "or 'continuous: true' without it for a joint that turns without end"
+                    f"{path}: {name}: {key} {value:g} looks like degrees; write radians "
+                    f"({brief(math.radians(value))}), or 'continuous: true' without it for a joint that turns without "
+                    "end"
                 )
 
 
@@ -101,7 +102,7 @@ def _refuse_outside(path: Path, pose: str, joints: Mapping[str, float], limits: 
         if abs(value) > TURNS_RAD:
             raise RobotFileError(
                 f"{path}: named pose '{pose}' has {joint} at {value:g}, which looks like degrees; "
-                f"write radians ({math.radians(value):.4f})"
+                f"write radians ({brief(math.radians(value))})"
             )
         if not limits.lower[i] <= value <= limits.upper[i]:
             raise RobotFileError(

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from vla_runtime.errors import brief
 from vla_runtime.policy.errors import BundleError, UnreachableError
 
 ITERATIONS = 60  # neighbouring rows need three; the rest is for poses at the edge of what can be reached
@@ -122,8 +123,8 @@ class Chain:
             return
         held = [name for name, q, low, high in zip(self.joints, angles, self.lower, self.upper) if q in (low, high)]
         raise UnreachableError(
-            f"'{self.frame}' cannot reach {np.round(wanted.position, 4).tolist()} m from where it is: {metres:.4f} m "
-            f"and {radians:.3f} rad are missing (allowed {self.tolerance.position_m:g} m and "
+            f"'{self.frame}' cannot reach {np.round(wanted.position, 4).tolist()} m from where it is: "
+            f"{brief(metres)} m and {brief(radians)} rad are missing (allowed {self.tolerance.position_m:g} m and "
             f"{self.tolerance.rotation_rad:g} rad)" + (f"; at their limits: {', '.join(held)}" if held else "")
         )
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.trajectory import Trajectory
+from vla_runtime.errors import brief
 
 MIN_GAP_S = 0.004
 CONTINUITY = 1e-6  # rad and rad/s between consecutive commands at the stamp of the newer
@@ -121,7 +122,7 @@ class CommandChecker:
         if (low < lower).any() or (high > upper).any():
             joint = int(np.argmax(np.maximum(lower - low, high - upper)))
             self.note(
-                now, "position", f"{limits.joint_names[joint]} between {low[joint]:.4f} and {high[joint]:.4f} rad"
+                now, "position", f"{limits.joint_names[joint]} between {brief(low[joint])} and {brief(high[joint])} rad"
             )
         if jerk_limited:
             # Where a point had to be left out, acceleration is bent over up to two gaps; not more than that.
@@ -132,14 +133,15 @@ class CommandChecker:
                 self.note(
                     now,
                     "jerk",
-                    f"{limits.joint_names[joint]}: acceleration changes by {steps[piece, joint]:.3f} rad/s^2 in "
-                    f"{h[piece, 0]:.4f} s (limit {allowed[piece, joint]:.3f})",
+                    f"{limits.joint_names[joint]}: acceleration changes by {brief(steps[piece, joint])} rad/s^2 in "
+                    f"{h[piece, 0]:.4f} s (limit {brief(allowed[piece, joint])})",
                 )
 
     def _over(self, now: float, rule: str, values: np.ndarray, limit: np.ndarray) -> None:
         if (values > limit * self._slack).any():
             joint = int(np.argmax(values / limit))
-            self.note(now, rule, f"{self._limits.joint_names[joint]} {values[joint]:.5f} above {limit[joint]:.5f}")
+            name = self._limits.joint_names[joint]
+            self.note(now, rule, f"{name} {brief(values[joint])} above {brief(limit[joint])}")
 
     def _continuous(self, now: float, command: Trajectory) -> None:
         """Consecutive commands agree at the newer one's stamp, and their starts are a legal step apart."""
@@ -150,7 +152,7 @@ class CommandChecker:
         step = np.abs(command.positions[0] - position).max()
         change = np.abs(command.velocities[0] - velocity).max()
         if step > CONTINUITY or change > CONTINUITY:
-            self.note(now, "jump", f"{step:.6f} rad and {change:.6f} rad/s away from the command before")
+            self.note(now, "jump", f"{brief(step)} rad and {brief(change)} rad/s away from the command before")
         period = now - last.start
         moved = np.abs(command.positions[0] - last.positions[0])
         turned = np.abs(command.velocities[0] - last.velocities[0])
