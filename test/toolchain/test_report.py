@@ -126,6 +126,28 @@ def test_seams_are_where_the_plan_changes(run):
     assert charts.seam_sizes(run.commands).max() == pytest.approx(0.3, abs=1e-3)
 
 
+STAGES = ("wait", "preprocess", "tokenize", "vision", "backbone", "action", "postprocess")
+
+
+@pytest.mark.parametrize("chart", ["latency", "joint"])
+def test_no_legend_covers_what_is_drawn(run, monkeypatch, chart):
+    """It stood where the highest peaks of the latency are."""
+    drawn = []
+    monkeypatch.setattr(charts, "svg", lambda made: drawn.append(made) or "")
+    if chart == "latency":
+        charts.latency_chart([(0.1 * i, dict.fromkeys(STAGES, 20.0 + i)) for i in range(30)])
+    else:
+        charts.joint_chart("a", run.commands, run.chunks, run.measured)
+    (made,) = drawn
+    made.draw_without_rendering()
+    (axes,) = made.axes
+    legend = axes.get_legend().get_window_extent()
+    assert not legend.overlaps(axes.get_window_extent())
+    assert not legend.overlaps(axes._left_title.get_window_extent()) or not axes._left_title.get_text()
+    assert legend.x0 >= 0.0 and legend.x1 <= made.bbox.x1 and legend.y1 <= made.bbox.y1
+    assert axes.get_window_extent().height > 0.5 * made.bbox.height
+
+
 def test_many_joints_are_folded(run):
     names = tuple(f"j{i}" for i in range(26))
     rng = np.random.default_rng(0)

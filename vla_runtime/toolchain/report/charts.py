@@ -74,7 +74,7 @@ def joint_chart(
     axes.set_title(joint, fontsize=9, loc="left")
     axes.set_ylabel(unit, fontsize=8)
     axes.set_xlabel("s", fontsize=8)
-    axes.legend(fontsize=7, loc="upper right", frameon=False, ncols=2)
+    _legend(axes, 2)
     return svg(made)
 
 
@@ -125,7 +125,7 @@ def latency_chart(latency: Sequence[tuple[float, dict[str, float]]]) -> str:
     axes.set_ylabel("ms", fontsize=8)
     axes.set_xlabel("s", fontsize=8)
     axes.set_ylim(bottom=0)
-    axes.legend(fontsize=7, loc="upper left", frameon=False, ncols=2)
+    _legend(axes, 4)
     return svg(made)
 
 
@@ -152,6 +152,14 @@ def period_chart(commands: Sequence[Motion]) -> str:
     axes.set_xlabel("s", fontsize=8)
     axes.set_ylim(bottom=0)
     return svg(made)
+
+
+def _legend(axes: Axes, columns: int) -> None:
+    """Name the lines above the axes, where there is nothing to cover."""
+    axes.legend(
+        fontsize=7, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1, frameon=False, ncols=columns,
+        columnspacing=1.0, handlelength=1.4,
+    )  # fmt: skip
 
 
 def _thinned(items: Sequence, most: int) -> Sequence:
