@@ -1,4 +1,7 @@
-"""ONNX Runtime: the default without a GPU. It fuses the INT4 form that `vla quantize` writes into one kernel."""
+"""ONNX Runtime: the default without a GPU. It fuses the INT4 form that `vla quantize` writes into one kernel.
+
+Where one row meets such weights, our own operator takes its place (engines/int4/).
+"""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""OpenVINO: optional, x86; faster than ONNX Runtime on the same file at prefill, flow-step and INT4 decode shapes."""
+"""OpenVINO: optional, x86; faster than ONNX Runtime on the same file at prefill and flow-step shapes."""
 
 import threading
 from collections.abc import Mapping
