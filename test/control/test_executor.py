@@ -137,6 +137,18 @@ def test_a_tick_that_does_not_plan_asks_all_the_same_and_the_next_one_begins_at_
         assert planned.positions[0] == pytest.approx(s.command.sample(planned.start)[0], abs=1e-12)
 
 
+def test_what_nobody_judges_is_planned_at_one_tick_in_five(stream):
+    """The node and the simulated world ask the executor: the rule stood in both."""
+    s = stream(wave()).run(1.0)
+    s.in_command = False
+    tick = s.executor.tick
+    s.executor.tick = lambda *args: tick(*args, s.executor.plans(False))
+    s.run(1.0)
+    assert [planned is not None for planned in s.said[-50:]].count(True) == 10
+    assert all(sum(planned is not None for planned in s.said[-50 + k : -45 + k]) == 1 for k in range(45))
+    assert s.executor.plans(True)
+
+
 def test_after_a_flush_nothing_of_before_is_left(stream):
     s = stream(wave()).run(1.0)
     flying = s.requests[-1].request_id

@@ -176,6 +176,10 @@ class Executor:
         """Something outside saw a reason to ask early ("vision", "verifier", "wrench")."""
         self._triggers.note(trigger)
 
+    def plans(self, judged: bool) -> bool:
+        """Say whether the next tick is to plan; ``judged``: a watchdog looks at what is planned."""
+        return judged or self._counts["ticks"] % UNJUDGED_TICKS == 0
+
     def tick(
         self,
         now: float,
@@ -189,7 +193,7 @@ class Executor:
         ``joints``: the newest joint state; ``command``: the last trajectory seen on the controller's topic;
         ``in_command``: the watchdog lets the policy drive. In command, the executor goes on from what it said last;
         out of command, each plan starts from ``command`` at ``now``, and from the measured state (at rest) where there
-        is no command yet. Without ``plans`` it only asks (see ``UNJUDGED_TICKS``).
+        is no command yet. Without ``plans`` it only asks (see :meth:`plans`).
         """
         self._counts["ticks"] += 1
         self._last_tick = now

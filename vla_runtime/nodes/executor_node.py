@@ -10,7 +10,7 @@ import sys
 from diagnostic_msgs.msg import DiagnosticStatus
 from trajectory_msgs.msg import JointTrajectory
 
-from vla_runtime.control.executor import UNJUDGED_TICKS, Executor
+from vla_runtime.control.executor import Executor
 from vla_runtime.control.executor_settings import EXECUTOR_TABLE
 from vla_runtime.control.request import PlanRequest
 from vla_runtime.control.standing import where_it_stands
@@ -95,7 +95,7 @@ class ExecutorNode(ControlNode):
         self._hear_watchdog()
         for at, data, _, request_id in self.headed(self._chunks):
             self._offer(now, at, data, request_id)
-        plans = self._judged or self.loop.statistics.ticks % UNJUDGED_TICKS == 0
+        plans = core.plans(self._judged)
         if plans and not self.in_command:
             self._hear_command()
         joints = self.read_joints()

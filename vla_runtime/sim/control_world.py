@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from vla_runtime.control.chunk import ActionChunk
-from vla_runtime.control.executor import UNJUDGED_TICKS, Executor
+from vla_runtime.control.executor import Executor
 from vla_runtime.control.executor_settings import executor_settings
 from vla_runtime.control.limits import Limits
 from vla_runtime.control.request import PlanRequest
@@ -88,7 +88,6 @@ class ControlWorld:
         self._seen_command: Trajectory | None = None  # by the executor
         self._policy_drives = self._driven = False
         self._judged = True
-        self._ticks = itertools.count()
         self.start_executor()
         self.start_watchdog()
         self._at(0.0, self._robot)
@@ -218,7 +217,7 @@ class ControlWorld:
             return
         if not self._driven:
             self._seen_command = where_it_stands(self.now, self._seen_command, self._joints_seen, self.limits, period_s)
-        plans = self._judged or next(self._ticks) % UNJUDGED_TICKS == 0
+        plans = self.executor.plans(self._judged)
         try:
             tick = self.executor.tick(self.now, self._joints_seen, self._seen_command, self._policy_drives, plans)
         except Exception as error:  # the process would be gone: that is a violation, and the next one starts
