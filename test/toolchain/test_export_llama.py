@@ -1,9 +1,11 @@
 """Action tokens of our stages against transformers' greedy generation. Runs in the peers' environment."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
+import yaml
 
 pytestmark = pytest.mark.peers
 torch = pytest.importorskip("torch")
@@ -89,3 +91,32 @@ def test_bins_become_radians_by_openvlas_rule(made):
     centres = (edges[:-1] + edges[1:]) / 2
     want = 0.5 + centres[np.clip(bins, 0, BINS - 2)]
     assert ours.infer(observation).actions[0] == pytest.approx(want, abs=1e-6)
+
+
+def test_int4_decode_picks_the_tokens_that_onnxruntimes_own_kernel_picks(made, tmp_path, monkeypatch):
+    """Token after token through our product, and through the kernel that other processors have."""
+    from vla_runtime.engines import onnxruntime_engine
+
+    if onnxruntime_engine.find_library() is None:
+        pytest.skip("our product is not compiled here, or the processor lacks its instructions")
+    source = shutil.copytree(made[1].bundle.path, tmp_path / "source")
+    manifest = yaml.safe_load((source / "policy.yaml").read_text())
+    manifest["instruction"]["default"] = prompts(1)[0]
+    (source / "policy.yaml").write_text(yaml.safe_dump(manifest, sort_keys=False))
+    arguments = ["--stage", "action_decode", "--precision", "int4", "--method", "rtn", "--random"]
+    assert main(["quantize", str(source), "--out", str(tmp_path / "int4"), *arguments]) == 0
+
+    def tokens():
+        policy = load_policy(tmp_path / "int4", allow_unproven=True)
+        found = []
+        for prompt in prompts(50):
+            context = policy.context(Observation(0.0, {}, np.zeros(JOINTS), prompt), np.zeros(JOINTS), {})
+            found.append(policy.decode(context))
+        return policy.engines["action_decode"].version, np.array(found)
+
+    version, ours = tokens()
+    assert "own INT4 product" in version
+    monkeypatch.setattr(onnxruntime_engine, "find_library", lambda: None)
+    version, theirs = tokens()
+    assert "own" not in version
+    assert (ours == theirs).mean() > 0.99  # sums of another order: a tie may fall the other way
