@@ -1,5 +1,6 @@
 import json
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -24,7 +25,7 @@ from vla_runtime.toolchain.observations import (
 from vla_runtime.toolchain.parity.budgets import ClosedLoopBudget, load_budgets
 from vla_runtime.toolchain.parity.closed_loop import Outcome, compare_closed_loop, judge_pairs
 from vla_runtime.toolchain.parity.levels import Level, overall
-from vla_runtime.toolchain.parity.prove import Request, prove
+from vla_runtime.toolchain.parity.prove import Request, _versions, prove
 from vla_runtime.toolchain.parity.stages import Recorder, calls_of
 from vla_runtime.toolchain.tiny_bundle import write_tiny_bundle
 
@@ -67,6 +68,14 @@ def test_the_same_bundle_passes_without_episodes_because_no_action_differs(origi
     record = proof(original, original)
     assert record["verdict"] == "pass" and record["levels"]["closed_loop"]["verdict"] == "implied"
     assert {row["stage"] for row in record["stages"]} == {"vision", "backbone", "action"}
+
+
+def test_the_record_says_what_ran_each_stage(original):
+    assert proof(original, original)["engine_version"].startswith("onnxruntime ")
+    engines = {stage: SimpleNamespace(version="abacus 2") for stage in ("vision", "backbone", "action")}
+    assert _versions(engines) == "abacus 2"
+    engines["backbone"].version = "abacus 2, wooden"
+    assert _versions(engines) == "abacus 2 (vision, action); abacus 2, wooden (backbone)"
 
 
 @pytest.mark.parametrize(("stage", "weight"), [("vision", "patch"), ("backbone", "mix"), ("action", "pose_out")])

@@ -1,12 +1,14 @@
 """Runs the levels of parity in order and adds them up."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
+from vla_runtime.engines.base import Engine
 from vla_runtime.engines.settings import EngineSettings
 from vla_runtime.policy.bundle import POLICY_FILE, Bundle, sha256_of
 from vla_runtime.policy.policy import Policy, load_policy
@@ -119,7 +121,7 @@ def _record(request: Request, reference: Bundle, candidate: Policy, levels: list
     engine = next(iter(candidate.engines.values()))
     return {
         "engine": engine.name,
-        "engine_version": getattr(engine, "version", "unknown"),
+        "engine_version": _versions(candidate.engines),
         "device": request.settings.device,
         "verdict": overall(levels, request.budgets.required),
         "levels": {level.name: _plain(level) for level in levels},
@@ -138,6 +140,16 @@ def _record(request: Request, reference: Bundle, candidate: Policy, levels: list
         "budgets": request.budgets.model_dump(),
         "made_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }
+
+
+def _versions(engines: Mapping[str, Engine]) -> str:
+    """Return the engines' version, with the stages that each ran where they differ."""
+    stages = defaultdict(list)
+    for stage, engine in engines.items():
+        stages[getattr(engine, "version", "unknown")].append(stage)
+    if len(stages) == 1:
+        return next(iter(stages))
+    return "; ".join(f"{version} ({', '.join(names)})" for version, names in stages.items())
 
 
 def _plain(level: Level) -> dict[str, Any]:
