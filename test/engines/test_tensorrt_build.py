@@ -1,6 +1,6 @@
 """TensorRT-RTX's real parser and builder on every ONNX file that we emit, ahead of time, without a GPU.
 
-Needs the package tensorrt_rtx, here or in the environment .venv-trt (`make setup-tensorrt`).
+Needs the package tensorrt_rtx, here or in the environment .venv-trt (`make test` and `make setup-tensorrt` fill it).
 """
 
 import json
