@@ -82,7 +82,7 @@ setup-llamacpp: .venv-llamacpp/.ready
 	touch $@
 
 test-peers: setup-peers
-	HF_HUB_OFFLINE=1 OMP_WAIT_POLICY=passive .venv-peers/bin/python -m pytest -m peers $(PYTEST_ARGS)
+	HF_HUB_OFFLINE=1 OMP_WAIT_POLICY=passive .venv-peers/bin/python -m pytest test/peers $(PYTEST_ARGS)
 
 clean:
 	rm -rf build install log out .pytest_cache .hypothesis .ruff_cache

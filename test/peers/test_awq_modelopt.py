@@ -5,7 +5,6 @@ import copy
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.peers
 torch = pytest.importorskip("torch", reason="the peers' environment: make test-peers")
 pytest.importorskip("modelopt", reason="ModelOpt is not installed (make test-peers)")
 mtq = pytest.importorskip("modelopt.torch.quantization", reason="ModelOpt does not import here")

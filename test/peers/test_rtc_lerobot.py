@@ -4,23 +4,21 @@ import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch", reason="the peers' environment: make test-peers")
-pytestmark = pytest.mark.peers
+
+from vla_runtime.toolchain.export.lerobot_load import without_torchvision_library  # noqa: E402
 
 H, WIDTH = 16, 5
 
 
 @pytest.fixture(scope="module")
 def lerobot():
-    # torchvision's compiled operators are not needed, but importing it without them fails.
-    library = torch.library.Library("torchvision", "DEF")
-    library.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    library.define("qnms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    without_torchvision_library()
     pytest.importorskip("lerobot", reason="the peers' environment: make test-peers")
     from lerobot.configs.types import RTCAttentionSchedule
     from lerobot.policies.rtc.configuration_rtc import RTCConfig
     from lerobot.policies.rtc.modeling_rtc import RTCProcessor
 
-    return RTCAttentionSchedule, RTCConfig, RTCProcessor, library
+    return RTCAttentionSchedule, RTCConfig, RTCProcessor
 
 
 @pytest.mark.parametrize("schedule", ["exp", "linear", "ones", "zeros"])
@@ -29,7 +27,7 @@ def lerobot():
 def test_mask_equals_lerobots(lerobot, schedule, delay, horizon):
     from vla_runtime.policy.rtc import soft_mask
 
-    schedules, config, processor, _ = lerobot
+    schedules, config, processor = lerobot
     theirs = processor(config(prefix_attention_schedule=schedules[schedule.upper()])).get_prefix_weights(
         delay, horizon, H
     )
@@ -41,7 +39,7 @@ def test_mask_equals_lerobots(lerobot, schedule, delay, horizon):
 def test_whole_guided_sampling_equals_lerobots_processor(lerobot, schedule, leftover):
     from vla_runtime.policy.rtc import pad_target, sample_guided_identity, soft_mask
 
-    schedules, config, processor, _ = lerobot
+    schedules, config, processor = lerobot
     rng = np.random.default_rng(leftover)
     matrix, noise = rng.normal(size=(WIDTH, WIDTH)) * 0.4, rng.normal(size=(H, WIDTH))
     previous = rng.normal(size=(leftover, WIDTH))

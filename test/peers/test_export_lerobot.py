@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.peers
 torch = pytest.importorskip("torch")
 pytest.importorskip("lerobot", reason="LeRobot is not installed (make test-peers)")
 

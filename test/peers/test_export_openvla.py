@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import yaml
 
-pytestmark = pytest.mark.peers
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed (make test-peers)")
 
