@@ -50,7 +50,7 @@ class OnnxRuntimeEngine:
         # Spinning worker threads would take the core that the control loop needs between two inferences.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if settings.exact:
-            # Unoptimised graphs dequantise INT4 into fp32 and multiply in fp32: slow, and exact (engines.md 1a).
+            # Unoptimised graphs dequantise INT4 into fp32 and multiply in fp32: slow, and exact.
             options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         if settings.optimised_path is not None:
             options.optimized_model_filepath = str(settings.optimised_path)
