@@ -168,15 +168,35 @@ class Drive:
         self.motion, self.planner, self._whole = motion, planner, False
         return True
 
+    def left(self, now: float) -> bool:
+        """Whether the arm has left the motion, because what was commanded of it came to its stop, or was never sent.
+
+        That takes a pause of the whole process, and then the arm must not be sent to where the motion would be by now.
+        """
+        last, motion = self.shadow, self.motion
+        if last is None or motion is None or now - last.start < 1.5 * self.settings.period_s:
+            return False
+        (q0, v0), (q1, v1) = last.sample(now), motion.sample(now)
+        return max(np.abs(q1 - q0).max(), np.abs(v1 - v0).max()) > _SAME
+
     def command(self, now: float) -> Trajectory:
         """Return the command for ``now`` and remember it as the last."""
         settings = self.settings
+        if self.left(now):
+            self._note(f"{self.planner or 'plan'}: no command of it for {now - self.shadow.start:.3f} s, it was left")
+            self.follow(self.shadow, "last command")
         made = self.motion = rebased(self.motion, now)
         if not self._whole:
             made = windowed(self.motion, settings.window_s, self.limits, settings.brake_step_s)
         self.shadow = made
         self._history.append(made)
         return made
+
+    def unsay(self) -> None:
+        """Take back the last command, which was never sent: the arm follows the one before, or stands."""
+        unsaid = self._history.pop()
+        standing = at_rest(unsaid.start, unsaid.joint_names, unsaid.positions[0])
+        self.shadow = self._history[-1] if self._history else standing
 
     def commanded_at(self, t: float) -> np.ndarray | None:
         """Return the position (n,) that was commanded for ``t``; None before the first command."""

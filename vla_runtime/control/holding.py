@@ -13,6 +13,7 @@ class Holding:
         self._drive = drive
         self._pushed = Deviation(drive.limits)
         self._blind = False
+        self._planner = ""
         self.gave_way = 0  # how often this hold has moved to where the arm was pushed
 
     def begin(self) -> None:
@@ -24,7 +25,7 @@ class Holding:
         self, now: float, planner: str, measured: JointSample | None, settings: WatchdogSettings, cause: str
     ) -> None:
         """Let ``planner`` have the arm; with the measured state unknown, ``blind_fallback`` instead."""
-        self._blind = measured is None
+        self._blind, self._planner = measured is None, planner
         self._drive.take_over(now, settings.blind_fallback if self._blind else planner, measured, cause)
 
     def look_after(self, now: float, measured: JointSample | None, settings: WatchdogSettings) -> None:
@@ -38,7 +39,9 @@ class Holding:
             self._blind = True
             return
         self._blind = False
-        if resting and self.gave_way < settings.reanchor_max:
+        if self._drive.left(now) and self._drive.planner == self._planner:
+            self.stop(now, self._planner, measured, settings, "left on the way")
+        elif resting and self.gave_way < settings.reanchor_max:
             self._give_way(now, measured, settings)
 
     def _give_way(self, now: float, measured: JointSample, settings: WatchdogSettings) -> None:

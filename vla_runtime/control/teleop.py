@@ -15,6 +15,7 @@ from vla_runtime.control.silences import Silence
 from vla_runtime.control.trajectory import JointSample, Trajectory
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 
+_APPROACH = "teleop approach"  # as the name of a planner
 _SAME_GOAL_RAD = 0.001  # a goal that moves by less is the same goal
 
 
@@ -101,9 +102,10 @@ class Teleop:
 
     def _approach(self, now: float, goal: np.ndarray, settings: WatchdogSettings) -> None:
         """Go to where the stream ends; from a motion too fast for that within the limits, stop first."""
-        if self._goal is not None and np.abs(goal - self._goal).max() <= _SAME_GOAL_RAD:
+        going = self._goal is not None and self._drive.planner == _APPROACH and not self._drive.left(now)
+        if going and np.abs(goal - self._goal).max() <= _SAME_GOAL_RAD:
             return
-        if self._drive.go_to(now, goal, settings.teleop_speed, "teleop approach"):
+        if self._drive.go_to(now, goal, settings.teleop_speed, _APPROACH):
             self._goal, self._stopping = goal, False
         elif not self._stopping:
             self._drive.take_over(now, "hold", None, "stop before going to the operator's stream")

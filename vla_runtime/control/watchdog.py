@@ -106,6 +106,10 @@ class Watchdog:
         """Note an operator's trajectory; the next tick judges it."""
         self._teleop.offer(now, trajectory)
 
+    def unsaid(self) -> None:
+        """Note that the last command was never sent, its process was stopped: the arm follows the one before."""
+        self.drive.unsay()
+
     # What operators and the node's life cycle ask for
 
     def activate(self, now: float) -> None:
