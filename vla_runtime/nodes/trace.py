@@ -30,8 +30,8 @@ SAME = {LINK: "same"}
 _SAME_TEXT = json.dumps(SAME, separators=(",", ":"))
 
 EXECUTOR_CALLS = ("offer", "tick", "flush", "retune", "note")
-WATCHDOG_CALLS = ("saw_request", "saw_answer", "saw_heartbeat", "offer_teleop", "activate", "stop", "hold", "release",
-                  "reset", "retune", "tick")  # fmt: skip
+WATCHDOG_CALLS = ("saw_request", "saw_answer", "saw_heartbeat", "unsaid", "offer_teleop", "activate", "stop", "hold",
+                  "release", "reset", "retune", "tick")  # fmt: skip
 """The methods of each core that decide, or that feed decisions: all others only tell."""
 
 

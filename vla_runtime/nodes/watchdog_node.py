@@ -197,7 +197,23 @@ class WatchdogNode(ControlNode):
                 "info" if quiet else "warning", f"{change.source} -> {change.target}: {change.cause} (#{change.count})"
             )
             self.outbox.post(self.publish_state)
-        return None if command.trajectory is None else self.output.ready(command.trajectory)
+        if command.trajectory is None:
+            return None
+        return self._in_time(command.trajectory.start, self.output.ready(command.trajectory))
+
+    def _in_time(self, now: float, send: Callable[[], None]) -> Callable[[], None]:
+        """Send at ``now``, or not at all once the next command is due.
+
+        A process that was stopped between the two would say something old as the first thing when it wakes.
+        """
+
+        def speak() -> None:
+            if self.steady_now() - now < self.settings.period_s:
+                send()
+            else:
+                self.core.unsaid()
+
+        return speak
 
     def regularly(self) -> None:
         """Close the ears when their time is over, a little later than the control thread uses them."""
