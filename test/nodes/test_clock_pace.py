@@ -3,7 +3,7 @@
 import pytest
 
 from vla_runtime.nodes.clock import NANO, SIMULATED_STEP_S, StampClock
-from vla_runtime.nodes.clock_pace import ClockPace
+from vla_runtime.nodes.clock_pace import NEVER, STOPPED, STOPPED_S, ClockPace
 
 
 def fault(rate: float, clock_hz: float, seconds: float = 12.0, late_s: float = 0.0, jump_at: float = 1e9) -> str:
@@ -67,8 +67,17 @@ def test_a_window_later_all_is_well_again():
     assert pace.fault == ""
 
 
-def test_a_clock_that_has_not_begun_has_no_pace():
-    pace = ClockPace()
-    for k in range(1000):
-        pace.saw(0, 0.02 * k)
-    assert pace.fault == ""
+@pytest.mark.parametrize(("stands_at_ns", "said"), [(0, NEVER), (100 * NANO, STOPPED)], ids=["never", "paused"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_clock_that_does_not_go_is_named_until_it_goes(stands_at_ns, said, restarted):
+    """It was told as "no joint state", from an arm that sent a hundred a second."""
+    pace, faults = ClockPace(), []
+    for k in range(1200):
+        t = 0.02 * k
+        if restarted and k == 590:
+            pace.restart()  # by a transition of the node
+        pace.saw(stands_at_ns if t < 12.0 else round((88.0 + t) * NANO), t)
+        faults.append(pace.fault)
+    assert set(faults) == {"", said}
+    assert faults[round(STOPPED_S * 50) - 5] == "" and faults[round(STOPPED_S * 50) + 5] == said
+    assert set(faults[603:]) == {""}  # and the standing is held against no window

@@ -10,6 +10,17 @@ STANDS_S = 0.035
 """So long may the clock stand still, as far as readings 20 ms apart can tell: at 50 Hz it does for less."""
 RATE = 0.05
 """By so much its rate may differ from 1."""
+STOPPED_S = 2.0
+"""A clock that has stood still for so long is paused, or nobody publishes it."""
+
+NEVER = (
+    "use_sim_time is true, but nothing was ever heard on /clock: all stamps are 0, and no input is taken for fresh; "
+    "start what publishes /clock, or set use_sim_time to false"
+)
+STOPPED = (
+    f"/clock has stood still for more than {STOPPED_S:g} s: the simulation is paused or gone, and until it goes on no "
+    "input is taken for fresh"
+)
 
 
 class ClockPace:
@@ -28,14 +39,20 @@ class ClockPace:
 
     def saw(self, ros_ns: int, now: float) -> None:
         """Take in a reading; 0 is a clock that has not begun."""
-        if ros_ns == 0:
-            return
         if self._new is not None and ros_ns == self._new[0]:
-            self._stood_s = max(self._stood_s, now - self._new[1])
+            stood_s = now - self._new[1]
+            self._stood_s = max(self._stood_s, stood_s)
+            if stood_s > STOPPED_S:
+                self.fault = STOPPED if ros_ns else NEVER
             return
-        self._new = ros_ns, now
-        if self._begin is None:
-            self._begin = self._new
+        known, self._new = self._new, (ros_ns, now)
+        if known is None or ros_ns == 0:
+            return
+        stopped = self.fault in (NEVER, STOPPED)
+        if stopped:
+            self.fault = ""
+        if stopped or self._begin is None:  # it goes
+            self._begin, self._stood_s = self._new, 0.0
         elif now - self._begin[1] >= WINDOW_S:
             self.fault = self._judged((ros_ns - self._begin[0]) * 1e-9 / (now - self._begin[1]))
             self._begin, self._stood_s = self._new, 0.0
