@@ -214,6 +214,60 @@ def test_a_scale_of_another_shape_is_not_packed(tmp_path):
     assert replace_products(saved(tmp_path, model), find_library()) is None
 
 
+def extended(model, nodes, constants=(), inputs=()):
+    """Return ``model`` with y renamed to a, and ``nodes`` that make y."""
+    graph = model.graph
+    graph.node[1].output[0] = "a"
+    graph.node.extend(nodes)
+    graph.initializer.extend(constants)
+    graph.input.extend(inputs)
+    return model
+
+
+@needs_library
+@pytest.mark.parametrize("condition", [True, False])
+def test_what_a_graph_inside_reads_is_kept(tmp_path, condition):
+    """The branches of an If read names of the graph around them: here a constant, and the weight itself."""
+    q, scales = weight(64, 32, 32)
+    value = helper.make_tensor_value_info("branch", TensorProto.FLOAT, [1, 1, 32])
+    branches = {
+        name: helper.make_graph([helper.make_node(kind, inputs, ["branch"])], name, [], [value])
+        for name, kind, inputs in (("then_branch", "Add", ["a", "bias"]), ("else_branch", "MatMul", ["x", "w"]))
+    }
+    model = extended(
+        product(q, scales),
+        [helper.make_node("If", ["condition"], ["y"], **branches)],
+        [numpy_helper.from_array(np.ones(32, np.float32), "bias")],
+        [helper.make_tensor_value_info("condition", TensorProto.BOOL, [])],
+    )
+    engine = make_engine("onnxruntime", saved(tmp_path, model), "decode")
+    found = engine.run({"x": row(64), "condition": np.array(condition)})["y"]
+    exact = row(64) @ dequantise(q, scales) + condition
+    assert "own INT4 product" in engine.version
+    assert np.allclose(found, exact, atol=0.02 * np.abs(exact).max())
+
+
+@needs_library
+def test_a_constant_that_is_an_input_too_may_be_given_another_value(tmp_path):
+    model = product(*weight(64, 32, 32))
+    model.graph.input.append(helper.make_tensor_value_info("scales", TensorProto.FLOAT, [2, 32]))
+    assert not is_ours(saved(tmp_path, model))
+
+
+@needs_library
+def test_an_operator_of_another_domain_is_not_ours_to_replace(tmp_path):
+    """It may do anything: this one negates the product."""
+    q, scales = weight(64, 32, 32)
+    model = product(q, scales)
+    model.graph.node[1].domain = "other"
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["c"]), helper.make_node("Neg", ["c"], ["d"])]
+    negated = helper.make_function("other", "MatMul", ["a", "b"], ["d"], nodes, model.opset_import[:1])
+    model.functions.append(negated)
+    model.opset_import.append(helper.make_opsetid("other", 1))
+    exact = -row(64) @ dequantise(q, scales)
+    assert np.allclose(run(saved(tmp_path, model), row(64)), exact, atol=0.02 * np.abs(exact).max())
+
+
 def session_with(folder, **sizes):
     """Return a session of our operator whose sizes are other than its weight's (128, 64) in blocks of 128."""
     import onnxruntime

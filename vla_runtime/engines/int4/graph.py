@@ -34,14 +34,16 @@ def replace_products(path: Path, library: Library) -> Replaced | None:
 
     model = onnx.load(str(path), load_external_data=False)
     graph = model.graph
-    makers = {node.output[0]: node for node in graph.node if node.op_type == "DequantizeLinear"}
+    makers = {node.output[0]: node for node in graph.node if _is(node, "DequantizeLinear")}
     rows = _rows(model)
-    products = [node for node in graph.node if node.op_type == "MatMul" and node.input[1] in makers]
+    products = [node for node in graph.node if _is(node, "MatMul") and node.input[1] in makers]
     products = [node for node in products if rows.get(node.input[0]) == 1]
     if not products:
         return None
     onnx.load_external_data_for_model(model, str(path.parent))
-    constants = {tensor.name: tensor for tensor in graph.initializer}
+    given = {value.name for value in graph.input}  # an input's initialiser is only its value when none is given
+    constants = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in given}
+    read = _read(graph)
     weights: dict[str, np.ndarray] = {}
     for node in products:
         weight = _weight(makers[node.input[1]], constants)
@@ -52,7 +54,7 @@ def replace_products(path: Path, library: Library) -> Replaced | None:
             weights[name] = library.pack(weight.q, weight.scales, weight.shape, weight.block)
             graph.initializer.append(_elsewhere(name, weights[name].size))
         _put(node, name, weight)
-    _drop_unused(graph)
+    _drop(graph, read)
     if not weights or model.ByteSize() > MOST_BYTES:
         return None
     model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
@@ -131,13 +133,29 @@ def _rows(model: Any) -> dict[str, int]:
     return found
 
 
-def _drop_unused(graph: Any) -> None:
-    """Drop what made the weights that are packed now."""
-    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
-    for node in [each for each in graph.node if each.op_type == "DequantizeLinear" and each.output[0] not in read]:
+def _is(node: Any, kind: str) -> bool:
+    """Whether the node is ONNX's own operator ``kind`` of two inputs or more: other domains have such names too."""
+    return node.op_type == kind and node.domain in ("", "ai.onnx") and len(node.input) > 1 and len(node.output) == 1
+
+
+def _read(graph: Any) -> set[str]:
+    """Return the names that the graph gives out, or that its nodes read, those of the graphs inside them too."""
+    names = {value.name for value in graph.output}
+    for node in graph.node:
+        names.update(node.input)
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                names |= _read(inner)
+    return names
+
+
+def _drop(graph: Any, read: set[str]) -> None:
+    """Drop what made the weights that are packed now: what was read before (``read``), and is read no more."""
+    unread = read - _read(graph)
+    for node in [each for each in graph.node if _is(each, "DequantizeLinear") and each.output[0] in unread]:
         graph.node.remove(node)
-    read = {name for node in graph.node for name in node.input} | {value.name for value in graph.output}
-    for tensor in [each for each in graph.initializer if each.name not in read]:
+    unread = read - _read(graph)
+    for tensor in [each for each in graph.initializer if each.name in unread]:
         graph.initializer.remove(tensor)
 
 
