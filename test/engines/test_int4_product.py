@@ -248,6 +248,31 @@ def test_what_a_graph_inside_reads_is_kept(tmp_path, condition):
 
 
 @needs_library
+@pytest.mark.parametrize("block", [32, 16])
+def test_values_shared_by_two_weights_have_the_scales_of_each(tmp_path, block):
+    q, scales = weight(64, 32, 32)
+    others = weight(64, 32, block, seed=9)[1]
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "others"], ["v"], axis=0, block_size=block),
+        helper.make_node("MatMul", ["x", "v"], ["b"]),
+        helper.make_node("Add", ["a", "b"], ["y"]),
+    ]
+    model = extended(product(q, scales), nodes, [numpy_helper.from_array(others, "others")])
+    exact = row(64) @ (dequantise(q, scales) + dequantise(q, others))
+    assert np.allclose(run(saved(tmp_path, model), row(64)), exact, atol=0.02 * np.abs(exact).max())
+
+
+@needs_library
+def test_the_name_of_the_packed_weight_may_be_taken(tmp_path):
+    q, scales = weight(64, 32, 32)
+    ones = numpy_helper.from_array(np.ones(32, np.float32), "q.packed")
+    path = saved(tmp_path, extended(product(q, scales), [helper.make_node("Add", ["a", "q.packed"], ["y"])], [ones]))
+    exact = row(64) @ dequantise(q, scales) + 1
+    assert is_ours(path)
+    assert np.allclose(run(path, row(64)), exact, atol=0.02 * np.abs(exact).max())
+
+
+@needs_library
 def test_a_constant_that_is_an_input_too_may_be_given_another_value(tmp_path):
     model = product(*weight(64, 32, 32))
     model.graph.input.append(helper.make_tensor_value_info("scales", TensorProto.FLOAT, [2, 32]))

@@ -44,16 +44,19 @@ def replace_products(path: Path, library: Library) -> Replaced | None:
     given = {value.name for value in graph.input}  # an input's initialiser is only its value when none is given
     constants = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in given}
     read = _read(graph)
+    made = {name for node in graph.node for name in node.output}
+    taken = made | read | given | {tensor.name for tensor in graph.initializer}
+    names: dict[tuple[str, str, int], str] = {}  # values and scales may be shared, each with others
     weights: dict[str, np.ndarray] = {}
     for node in products:
         weight = _weight(makers[node.input[1]], constants)
         if weight is None or not library.fits(*weight.shape, weight.block):
             continue
-        name = f"{weight.name}.packed"
-        if name not in weights:
+        if weight.key not in names:
+            name = names[weight.key] = _free(f"{weight.key[0]}.packed", taken)
             weights[name] = library.pack(weight.q, weight.scales, weight.shape, weight.block)
             graph.initializer.append(_elsewhere(name, weights[name].size))
-        _put(node, name, weight)
+        _put(node, names[weight.key], weight)
     _drop(graph, read)
     if not weights or model.ByteSize() > MOST_BYTES:
         return None
@@ -63,9 +66,12 @@ def replace_products(path: Path, library: Library) -> Replaced | None:
 
 @dataclass(frozen=True)
 class _Weight:
-    """A constant weight (K, N): ``q`` as ONNX packs it, two values in a byte; ``scales`` (K / block, N) float32."""
+    """A constant weight (K, N): ``q`` as ONNX packs it, two values in a byte; ``scales`` (K / block, N) float32.
 
-    name: str
+    ``key``: the names of both, and ``block``.
+    """
+
+    key: tuple[str, str, int]
     shape: tuple[int, int]
     block: int
     q: np.ndarray
@@ -89,9 +95,18 @@ def _weight(dequantize: Any, constants: dict[str, Any]) -> _Weight | None:
     if block < 1 or list(scales.dims) != [k // block, n] or len(q.raw_data) * 2 != k * n:
         return None
     try:
-        return _Weight(q.name, (k, n), block, np.frombuffer(q.raw_data, np.uint8), numpy_helper.to_array(scales))
+        factors = numpy_helper.to_array(scales)
     except ValueError:  # fewer scales than the tensor says
         return None
+    return _Weight((q.name, scales.name, block), (k, n), block, np.frombuffer(q.raw_data, np.uint8), factors)
+
+
+def _free(name: str, taken: set[str]) -> str:
+    """Return ``name``, longer where it is ``taken``; it is taken now."""
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
 
 
 def _put(node: Any, packed: str, weight: _Weight) -> None:
