@@ -35,9 +35,9 @@ def replace_products(path: Path, library: Library) -> Replaced | None:
     model = onnx.load(str(path), load_external_data=False)
     graph = model.graph
     makers = {node.output[0]: node for node in graph.node if _is(node, "DequantizeLinear")}
-    rows = _rows(model)
+    shapes = _shapes(model)
     products = [node for node in graph.node if _is(node, "MatMul") and node.input[1] in makers]
-    products = [node for node in products if rows.get(node.input[0]) == 1]
+    products = [node for node in products if math.prod(shapes.get(node.input[0], [0, 0])[:-1]) == 1]
     if not products:
         return None
     onnx.load_external_data_for_model(model, str(path.parent))
@@ -48,15 +48,17 @@ def replace_products(path: Path, library: Library) -> Replaced | None:
     taken = made | read | given | {tensor.name for tensor in graph.initializer}
     names: dict[tuple[str, str, int], str] = {}  # values and scales may be shared, each with others
     weights: dict[str, np.ndarray] = {}
+    declared = {value.name: value for value in (*graph.value_info, *graph.output)}
     for node in products:
-        weight = _weight(makers[node.input[1]], constants)
-        if weight is None or not library.fits(*weight.shape, weight.block):
+        weight, shape = _weight(makers[node.input[1]], constants), shapes[node.input[0]]
+        if weight is None or not library.fits(*weight.shape, weight.block) or shape[-1] != weight.shape[0]:
             continue
         if weight.key not in names:
             name = names[weight.key] = _free(f"{weight.key[0]}.packed", taken)
             weights[name] = library.pack(weight.q, weight.scales, weight.shape, weight.block)
             graph.initializer.append(_elsewhere(name, weights[name].size))
         _put(node, names[weight.key], weight)
+        _declare(declared.get(node.output[0]) or graph.value_info.add(), node.output[0], [*shape[:-1], weight.shape[1]])
     _drop(graph, read)
     if not weights or model.ByteSize() > MOST_BYTES:
         return None
@@ -117,6 +119,14 @@ def _put(node: Any, packed: str, weight: _Weight) -> None:
     node.CopyFrom(helper.make_node(OPERATOR, *ends, name=node.name, domain=DOMAIN, **sizes))
 
 
+def _declare(value: Any, name: str, shape: list[int]) -> None:
+    """Say in ``value`` what ONNX Runtime cannot work out for an operator that it does not know."""
+    from onnx import TensorProto, helper
+
+    said = value.type.tensor_type.elem_type or TensorProto.FLOAT
+    value.CopyFrom(helper.make_tensor_value_info(name, said, shape))
+
+
 def _elsewhere(name: str, size: int) -> Any:
     """A constant whose bytes the session is given apart."""
     from onnx import TensorProto
@@ -126,8 +136,8 @@ def _elsewhere(name: str, size: int) -> Any:
     return tensor
 
 
-def _rows(model: Any) -> dict[str, int]:
-    """Return how many rows (all axes but the last) each tensor of known shape has."""
+def _shapes(model: Any) -> dict[str, list[int]]:
+    """Return the shape of each tensor where it is known; an axis of unknown length is 0 long."""
     import onnx
 
     skeleton = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import)
@@ -144,7 +154,7 @@ def _rows(model: Any) -> dict[str, int]:
     for value in (*graph.input, *graph.value_info):
         lengths = [axis.dim_value for axis in value.type.tensor_type.shape.dim]
         if lengths:
-            found[value.name] = math.prod(lengths[:-1])
+            found[value.name] = lengths
     return found
 
 
