@@ -192,6 +192,24 @@ def test_without_the_library_onnxruntimes_own_kernel_runs(tmp_path, monkeypatch)
 
 
 @needs_library
+def test_the_session_reads_the_packed_weights_where_they_are(tmp_path):
+    """A copy would take the model's memory twice; and each of two weights of one shape is read in its own place."""
+    q, scales = weight(64, 32, 32)
+    others = helper.make_tensor("others", TensorProto.INT4, q.shape, pack(weight(64, 32, 32, seed=9)[0]), raw=True)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["others", "scales"], ["v"], axis=0, block_size=32),
+        helper.make_node("MatMul", ["x", "v"], ["b"]),
+        helper.make_node("Sub", ["a", "b"], ["y"]),
+    ]
+    engine = make_engine("onnxruntime", saved(tmp_path, extended(product(q, scales), nodes, [others])), "decode")
+    before = engine.run({"x": row(64)})["y"]
+    (_, first), (_, second) = engine._weights.values()
+    second[:] = first
+    assert np.any(before != 0)
+    assert np.all(engine.run({"x": row(64)})["y"] == 0)
+
+
+@needs_library
 def test_weights_kept_beside_the_file_are_read(tmp_path):
     q, scales = weight(128, 64, 128)
     path = tmp_path / "product.onnx"
@@ -320,7 +338,10 @@ def test_an_operator_of_another_domain_is_not_ours_to_replace(tmp_path):
 
 
 def session_with(folder, **sizes):
-    """Return a session of our operator whose sizes are other than its weight's (128, 64) in blocks of 128."""
+    """Return a session of our operator whose sizes are other than its weight's (128, 64) in blocks of 128.
+
+    Its weight comes with it: the session only reads it.
+    """
     import onnxruntime
 
     library = find_library()
@@ -332,15 +353,15 @@ def session_with(folder, **sizes):
     for each in model.graph.node[0].attribute:
         each.i = sizes.get(each.name, each.i)
     packed = onnxruntime.OrtValue.ortvalue_from_numpy(replaced.weights["q.packed"])
-    options.add_external_initializers(["q.packed"], [packed])
-    return onnxruntime.InferenceSession(model.SerializeToString(), options)
+    options.add_initializer("q.packed", packed)
+    return onnxruntime.InferenceSession(model.SerializeToString(), options), packed
 
 
 @needs_library
 @pytest.mark.parametrize(("sizes", "words"), [({"K": 256}, "not K long"), ({"N": 80}, "of another size"),
                                               ({"block_size": 64}, "of another size")])  # fmt: skip
 def test_a_weight_of_another_size_is_refused_and_not_read_beyond(tmp_path, sizes, words):
-    session = session_with(tmp_path, **sizes)
+    session, _weight = session_with(tmp_path, **sizes)
     with pytest.raises(Exception, match=words):
         session.run(None, {"x": row(128)})
 

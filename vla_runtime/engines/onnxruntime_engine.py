@@ -81,11 +81,12 @@ class OnnxRuntimeEngine:
             return None
         from onnxruntime import OrtValue
 
-        # The session reads these arrays where they are: they have to live as long as it does.
-        self._weights = replaced.weights
         options.register_custom_ops_library(str(library.path))
-        values = [OrtValue.ortvalue_from_numpy(each) for each in self._weights.values()]
-        options.add_external_initializers(list(self._weights), values)
+        # The session reads the arrays where they are: they and what holds them have to live as long as it does.
+        # Given as "external initializers" they would be copied.
+        for name, array in replaced.weights.items():
+            self._weights[name] = OrtValue.ortvalue_from_numpy(array), array
+            options.add_initializer(name, self._weights[name][0])
         return replaced.model
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -20,7 +20,7 @@ SHAPE_BYTES = 1024  # a constant that says a shape is smaller
 
 @dataclass(frozen=True)
 class Replaced:
-    """``model``: the graph as bytes, without the packed weights; ``weights``: those, uint8, by initialiser's name."""
+    """``model``: the graph as bytes, with a placeholder for each packed weight; ``weights``: those, uint8, by name."""
 
     model: bytes
     weights: dict[str, np.ndarray]
@@ -56,7 +56,7 @@ def replace_products(path: Path, library: Library) -> Replaced | None:
         if weight.key not in names:
             name = names[weight.key] = _free(f"{weight.key[0]}.packed", taken)
             weights[name] = library.pack(weight.q, weight.scales, weight.shape, weight.block)
-            graph.initializer.append(_elsewhere(name, weights[name].size))
+            graph.initializer.append(_placeholder(name))
         _put(node, names[weight.key], weight)
         _declare(declared.get(node.output[0]) or graph.value_info.add(), node.output[0], [*shape[:-1], weight.shape[1]])
     _drop(graph, read)
@@ -127,13 +127,12 @@ def _declare(value: Any, name: str, shape: list[int]) -> None:
     value.CopyFrom(helper.make_tensor_value_info(name, said, shape))
 
 
-def _elsewhere(name: str, size: int) -> Any:
-    """A constant whose bytes the session is given apart."""
+def _placeholder(name: str) -> Any:
+    """A constant in whose place the session is given the packed weight; no two are equal, so that none are merged."""
     from onnx import TensorProto
 
-    tensor = TensorProto(name=name, data_type=TensorProto.UINT8, dims=[size], data_location=TensorProto.EXTERNAL)
-    tensor.external_data.add(key="location", value="given to the session")
-    return tensor
+    content = name.encode()
+    return TensorProto(name=name, data_type=TensorProto.UINT8, dims=[len(content)], raw_data=content)
 
 
 def _shapes(model: Any) -> dict[str, list[int]]:
