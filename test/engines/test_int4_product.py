@@ -221,6 +221,42 @@ def test_weights_kept_beside_the_file_are_read(tmp_path):
 
 
 @needs_library
+def test_a_file_that_the_onnx_package_refuses_is_run_as_it_is(tmp_path):
+    """It reads no data through a link, as a bundle of links to a cache has it; ONNX Runtime does."""
+    q, scales = weight(128, 64, 128)
+    path = tmp_path / "product.onnx"
+    onnx.save(product(q, scales), str(path), save_as_external_data=True, location="weights.bin", size_threshold=0)
+    (tmp_path / "weights.bin").rename(tmp_path / "cached")
+    (tmp_path / "weights.bin").symlink_to("cached")
+    assert np.array_equal(run(path, row(128)), onnxruntimes_own(path, row(128)))
+
+
+@needs_library
+@pytest.mark.parametrize("content", [b"", b"block_size", None])
+def test_a_file_that_is_no_graph_is_refused_in_onnxruntimes_words(tmp_path, content):
+    path = tmp_path / "product.onnx"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(EngineError, match=r"ONNXRuntimeError.*product\.onnx"):
+        make_engine("onnxruntime", path, "decode")
+
+
+@needs_library
+def test_what_does_not_fit_into_one_message_is_not_read(tmp_path, monkeypatch):
+    """A message has 2 GiB at most: what is too much is known before it is read."""
+    model = product(*weight(128, 64, 128))
+    model.graph.node.append(helper.make_node("Identity", ["table"], ["z"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(5000, np.float32), "table"))
+    model.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, [5000]))
+    path = tmp_path / "product.onnx"
+    onnx.save(model, str(path), save_as_external_data=True, location="weights.bin", size_threshold=0)
+    assert replace_products(path, find_library()) is not None
+    monkeypatch.setattr("vla_runtime.engines.int4.graph.MOST_BYTES", 15000)
+    monkeypatch.setattr(onnx, "load_external_data_for_model", lambda *_: pytest.fail("it was read"))
+    assert replace_products(path, find_library()) is None
+
+
+@needs_library
 @pytest.mark.parametrize("tensor", ["q", "scales"])
 def test_a_weight_shorter_than_it_says_is_refused_and_not_read_beyond(tmp_path, tensor):
     model = product(*weight(128, 64, 128))

@@ -15,7 +15,7 @@ from vla_runtime.engines.int4.library import Library
 
 DOMAIN, OPERATOR = "vla_runtime", "Int4Product"
 MOST_BYTES = 2**31 - 1  # of a protobuf message
-SHAPE_BYTES = 1024  # a constant that says a shape is smaller
+SHAPE_VALUES = 128  # a constant that says a shape has fewer
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,24 @@ class Replaced:
 
 
 def replace_products(path: Path, library: Library) -> Replaced | None:
-    """Return what becomes of the ONNX file ``path``; None where nothing does, so that it is run as it is."""
-    if not _holds(path, b"block_size"):
+    """Return what becomes of the ONNX file ``path``; None where nothing does, so that it is run as it is.
+
+    None too where the onnx package refuses the file, or data beside it: ONNX Runtime says what is wrong, or takes it.
+    """
+    import onnx
+    from google.protobuf.message import Error
+
+    try:
+        return _replaced(path, library)
+    except (OSError, ValueError, Error, onnx.checker.ValidationError, onnx.shape_inference.InferenceError):
         return None
+
+
+def _replaced(path: Path, library: Library) -> Replaced | None:
     import onnx
 
+    if not _holds(path, b"block_size"):
+        return None
     model = onnx.load(str(path), load_external_data=False)
     graph = model.graph
     makers = {node.output[0]: node for node in graph.node if _is(node, "DequantizeLinear")}
@@ -40,7 +53,6 @@ def replace_products(path: Path, library: Library) -> Replaced | None:
     products = [node for node in products if math.prod(shapes.get(node.input[0], [0, 0])[:-1]) == 1]
     if not products:
         return None
-    onnx.load_external_data_for_model(model, str(path.parent))
     given = {value.name for value in graph.input}  # an input's initialiser is only its value when none is given
     constants = {tensor.name: tensor for tensor in graph.initializer if tensor.name not in given}
     read = _read(graph)
@@ -50,7 +62,7 @@ def replace_products(path: Path, library: Library) -> Replaced | None:
     weights: dict[str, np.ndarray] = {}
     declared = {value.name: value for value in (*graph.value_info, *graph.output)}
     for node in products:
-        weight, shape = _weight(makers[node.input[1]], constants), shapes[node.input[0]]
+        weight, shape = _weight(makers[node.input[1]], constants, path.parent), shapes[node.input[0]]
         if weight is None or not library.fits(*weight.shape, weight.block) or shape[-1] != weight.shape[0]:
             continue
         if weight.key not in names:
@@ -60,8 +72,10 @@ def replace_products(path: Path, library: Library) -> Replaced | None:
         _put(node, names[weight.key], weight)
         _declare(declared.get(node.output[0]) or graph.value_info.add(), node.output[0], [*shape[:-1], weight.shape[1]])
     _drop(graph, read)
-    if not weights or model.ByteSize() > MOST_BYTES:
+    outside = sum(_outside(tensor, path.parent) for tensor in graph.initializer)
+    if not weights or model.ByteSize() + outside > MOST_BYTES:
         return None
+    onnx.load_external_data_for_model(model, str(path.parent))
     model.opset_import.append(onnx.helper.make_opsetid(DOMAIN, 1))
     return Replaced(model.SerializeToString(), weights)
 
@@ -80,7 +94,7 @@ class _Weight:
     scales: np.ndarray
 
 
-def _weight(dequantize: Any, constants: dict[str, Any]) -> _Weight | None:
+def _weight(dequantize: Any, constants: dict[str, Any], folder: Path) -> _Weight | None:
     """Return the weight that the node makes; None where it is none that we pack, or contradicts itself.
 
     ONNX Runtime then takes the file as it is, and says what is wrong with it.
@@ -93,6 +107,7 @@ def _weight(dequantize: Any, constants: dict[str, Any]) -> _Weight | None:
         return None
     if q.data_type != TensorProto.INT4 or scales.data_type != TensorProto.FLOAT or len(q.dims) != 2:
         return None
+    q, scales = _loaded(q, folder), _loaded(scales, folder)
     (k, n), block = q.dims, options.get("block_size", 0)
     if block < 1 or list(scales.dims) != [k // block, n] or len(q.raw_data) * 2 != k * n:
         return None
@@ -101,6 +116,25 @@ def _weight(dequantize: Any, constants: dict[str, Any]) -> _Weight | None:
     except ValueError:  # fewer scales than the tensor says
         return None
     return _Weight((q.name, scales.name, block), (k, n), block, np.frombuffer(q.raw_data, np.uint8), factors)
+
+
+def _loaded(tensor: Any, folder: Path) -> Any:
+    """Return the tensor with its values: those in another file are read into a copy, which is gone once packed."""
+    if not tensor.external_data:
+        return tensor
+    from onnx import TensorProto
+    from onnx.external_data_helper import load_external_data_for_tensor
+
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    load_external_data_for_tensor(copy, str(folder))
+    return copy
+
+
+def _outside(tensor: Any, folder: Path) -> int:
+    """Return how many of the tensor's bytes lie in another file."""
+    said = {each.key: each.value for each in tensor.external_data}
+    return int(said.get("length") or (folder / said["location"]).stat().st_size) if said else 0
 
 
 def _free(name: str, taken: set[str]) -> str:
@@ -146,7 +180,7 @@ def _shapes(model: Any) -> dict[str, list[int]]:
     skeleton.graph.name = model.graph.name
     for tensor in model.graph.initializer:
         kept = skeleton.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-        if tensor.ByteSize() <= SHAPE_BYTES:
+        if math.prod(tensor.dims) <= SHAPE_VALUES:
             kept.CopyFrom(tensor)
     graph = onnx.shape_inference.infer_shapes(skeleton).graph
     found = {}
