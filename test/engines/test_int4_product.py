@@ -1,6 +1,7 @@
 """Our product of one row with INT4 weights: the same numbers as ONNX Runtime's own, and only where it is meant."""
 
 import shutil
+import sysconfig
 from pathlib import Path
 
 import numpy as np
@@ -131,6 +132,21 @@ def test_next_to_nothing_gives_next_to_nothing(tmp_path, value):
 
 
 @needs_library
+@pytest.mark.parametrize("axes", [1, 2, 9, 32])
+def test_one_row_may_have_any_number_of_axes(tmp_path, axes):
+    q, scales = weight(64, 32, 32)
+    model = product(q, scales)
+    for value in (model.graph.input[0], model.graph.output[0]):
+        width = value.type.tensor_type.shape.dim[-1].dim_value
+        value.CopyFrom(helper.make_tensor_value_info(value.name, TensorProto.FLOAT, [1] * (axes - 1) + [width]))
+    path = saved(tmp_path, model)
+    assert is_ours(path)
+    found = run(path, row(64).reshape([1] * (axes - 1) + [64]))
+    exact = row(64) @ dequantise(q, scales)
+    assert np.allclose(found.reshape(-1), exact.reshape(-1), atol=0.02 * np.abs(exact).max())
+
+
+@needs_library
 def test_it_runs_in_the_middle_of_a_graph_and_once_for_a_shared_weight(tmp_path):
     q, scales = weight(64, 64, 64)
     model = product(q, scales)
@@ -155,11 +171,14 @@ def not_ours():
     stored_as_numbers = product(q, scales)
     stored = stored_as_numbers.graph.initializer[0]
     stored.CopyFrom(helper.make_tensor("q", TensorProto.INT4, q.shape, q.reshape(-1)))
+    half = product(q, scales)
+    half.graph.node[0].attribute.append(helper.make_attribute("output_dtype", TensorProto.FLOAT16))
     unknown = product(q, scales)
     unknown.graph.input[0].type.tensor_type.ClearField("shape")
     return {
         "several rows": product(q, scales, rows=2),
         "rows of which nothing is known": unknown,
+        "dequantised to float16": half,
         "float16": fp16,
         "outputs that 16 does not divide": narrow,
         "weights that are not raw bytes": stored_as_numbers,
@@ -173,7 +192,7 @@ def test_other_products_stay_with_onnxruntime(tmp_path, name):
     model = not_ours()[name]
     path = saved(tmp_path, model)
     assert replace_products(path, find_library()) is None
-    if name != "rows of which nothing is known":  # which no engine takes
+    if name not in ("rows of which nothing is known", "dequantised to float16"):  # which the engine refuses
         assert not is_ours(path)
 
 
@@ -411,8 +430,11 @@ def test_sizes_that_it_cannot_compute_are_refused(tmp_path, name, value):
         session_with(tmp_path, **{name: value})
 
 
-def test_a_library_of_another_processor_is_not_taken(monkeypatch, tmp_path):
-    """Where nothing was compiled, nothing is found; the search looks beside the module only."""
+@pytest.mark.parametrize("content", [None, b"", b"\x7fELF of another machine"])
+def test_a_library_that_is_missing_or_does_not_load_is_not_taken(monkeypatch, tmp_path, content):
+    """The search looks beside the module only."""
+    if content is not None:
+        (tmp_path / f"_product{sysconfig.get_config_var('EXT_SUFFIX')}").write_bytes(content)
     monkeypatch.setattr(library_module, "__file__", str(tmp_path / "library.py"))
     find_library.cache_clear()
     try:

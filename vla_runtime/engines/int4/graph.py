@@ -105,6 +105,8 @@ def _weight(dequantize: Any, constants: dict[str, Any], folder: Path) -> _Weight
     q, scales = (constants.get(name) for name in dequantize.input[:2])
     if q is None or scales is None or len(dequantize.input) > 2 or options.get("axis", 1) != 0:
         return None
+    if options.get("output_dtype", TensorProto.UNDEFINED) not in (TensorProto.UNDEFINED, TensorProto.FLOAT):
+        return None
     if q.data_type != TensorProto.INT4 or scales.data_type != TensorProto.FLOAT or len(q.dims) != 2:
         return None
     q, scales = _loaded(q, folder), _loaded(scales, folder)

@@ -42,11 +42,12 @@ class Library:
 
 @functools.cache
 def find_library() -> Library | None:
-    """Return the library; None where it was not compiled, or where the processor lacks the instructions."""
+    """Return the library; None where it was not compiled, does not load, or the processor lacks the instructions."""
     path = Path(__file__).parent / f"_product{sysconfig.get_config_var('EXT_SUFFIX')}"
-    if not path.is_file():
+    try:
+        loaded = ctypes.CDLL(str(path))
+    except OSError:  # no such file, one of another machine, or a disk from which nothing may be executed
         return None
-    loaded = ctypes.CDLL(str(path))
     loaded.vla_int4_fits.argtypes = loaded.vla_int4_size.argtypes = [_Shape]
     loaded.vla_int4_size.restype = ctypes.c_size_t
     loaded.vla_int4_pack.argtypes = [_Shape, c_void_p, c_void_p, c_void_p]

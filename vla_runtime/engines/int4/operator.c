@@ -4,7 +4,7 @@
 #include "onnxruntime.h"
 #include "product.h"
 
-enum { MOST_AXES = 8 };
+enum { MOST_AXES = 64 }; /* as NumPy */
 
 typedef struct {
   const OrtApi *api;
@@ -124,6 +124,7 @@ static const OrtOp OPERATOR = {
 OrtStatus *RegisterCustomOps(OrtSessionOptions *options, const OrtApiBase *base) {
   static OrtDomain *domain; /* one for the process: it has to outlive every session */
   const OrtApi *api = base->GetApi(ORT_VERSION);
+  if (api == NULL) return NULL; /* older than this interface: it says that it does not know the operator */
   if (domain == NULL) {
     OrtDomain *made;
     TRY(api->CreateCustomOpDomain("vla_runtime", &made));
