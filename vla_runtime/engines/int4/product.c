@@ -19,20 +19,27 @@ size_t vla_int4_size(Shape shape) { return shape.outputs / STRIP * strip_size(sh
 
 int64_t vla_int4_tiles(Shape shape) { return (shape.outputs / STRIP + TILE - 1) / TILE; }
 
-static unsigned value(Shape shape, const uint8_t *q, int64_t input, int64_t output) {
-  int64_t at = input * shape.outputs + output;
-  return ((q[at / 2] >> (at % 2 * 4)) & 15) ^ 8; /* two's complement in 4 bits, plus 8 */
+/* The weights of one input and a strip, 4 bits each: two's complement, plus 8. */
+static uint64_t values(Shape shape, const uint8_t *q, int64_t input, int64_t first) {
+  uint64_t found;
+  memcpy(&found, q + (input * shape.outputs + first) / 2, sizeof found);
+  return found ^ 0x8888888888888888;
 }
 
+/* Blocks are the outer loop: so a page of ``q`` is read to its end before it is left. */
 void vla_int4_pack(Shape shape, const uint8_t *q, const float *scales, uint8_t *packed) {
-  for (int64_t first = 0; first < shape.outputs; first += STRIP)
-    for (int64_t block = 0; block < shape.inputs / shape.block; block++) {
-      memcpy(packed, scales + block * shape.outputs + first, STRIP * sizeof(float));
-      packed += STRIP * sizeof(float);
-      for (int64_t k = block * shape.block; k < (block + 1) * shape.block; k += STEP)
-        for (int64_t n = first; n < first + STRIP; n++)
-          for (int64_t i = k; i < k + STEP / 2; i++)
-            *packed++ = (uint8_t)(value(shape, q, i, n) | value(shape, q, i + STEP / 2, n) << 4);
+  for (int64_t block = 0; block < shape.inputs / shape.block; block++)
+    for (int64_t first = 0; first < shape.outputs; first += STRIP) {
+      uint8_t *to = packed + first / STRIP * strip_size(shape) + block * block_size(shape);
+      memcpy(to, scales + block * shape.outputs + first, STRIP * sizeof(float));
+      to += STRIP * sizeof(float);
+      for (int64_t k = block * shape.block; k < (block + 1) * shape.block; k += STEP) {
+        uint64_t row[STEP];
+        for (int i = 0; i < STEP; i++) row[i] = values(shape, q, k + i, first);
+        for (int n = 0; n < STRIP; n++)
+          for (int i = 0; i < STEP / 2; i++)
+            *to++ = (uint8_t)((row[i] >> 4 * n & 15) | (row[i + STEP / 2] >> 4 * n & 15) << 4);
+      }
     }
 }
 
