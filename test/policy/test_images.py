@@ -1,4 +1,6 @@
 import io
+import struct
+import zlib
 
 import numpy as np
 import pytest
@@ -162,3 +164,21 @@ def test_gif_and_depth_are_refused():
         decode_compressed("gif", stream.getvalue())
     with pytest.raises(ImageError, match="depth"):
         decode_compressed("16UC1; compressedDepth", b"")
+
+
+@pytest.mark.parametrize(("width", "height"), [(8000, 5001), (13000, 13000), (30000, 30000)])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_a_small_stream_that_claims_a_huge_picture_is_refused_unread(kind, width, height):
+    """A few damaged bytes in a header: 144 million pixels took 2.7 s and 1.5 GB."""
+    stream = io.BytesIO()
+    Image.new("RGB", (64, 48)).save(stream, kind)
+    layout = ">HH" if kind == "JPEG" else ">II"
+    order = slice(None, None, -1 if kind == "JPEG" else 1)  # JPEG has the height first
+    honest, claimed = (struct.pack(layout, *size[order]) for size in ((64, 48), (width, height)))
+    data = stream.getvalue()
+    assert data.count(honest) == 1
+    data = data.replace(honest, claimed)
+    if kind == "PNG":  # the header's own checksum is right: nobody damaged it
+        data = data[:29] + struct.pack(">I", zlib.crc32(data[12:29])) + data[33:]
+    with pytest.raises(ImageError, match="pixels"):
+        decode_compressed("jpeg", data)

@@ -35,6 +35,9 @@ _YUV = {
     "yuv422_yuy2": (0, 2, 1, 3),
     "yuyv": (0, 2, 1, 3),
 }
+MAX_PIXELS = 40_000_000
+"""A compressed picture that claims more is refused unread: 8K has 33 million. A few kilobytes may claim any size, by
+damage or by malice, and reading 140 kB that claim 144 million takes 2.7 s and 1.5 GB."""
 ENCODINGS = tuple(sorted({*_PACKED, *_PACKED_16, *_YUV}))
 
 
@@ -67,7 +70,8 @@ def decode_compressed(image_format: str, data) -> np.ndarray:
     """Return (h, w, 3) uint8 RGB from the fields of a sensor_msgs/CompressedImage (JPEG or PNG).
 
     ``image_format`` is read for refusals only (e.g. 'rgb8; jpeg compressed bgr8'): the stream itself says what it is,
-    and decoders give RGB whatever order the publisher started from. Raises ImageError for other formats.
+    and decoders give RGB whatever order the publisher started from. Raises ImageError for other formats, and for a
+    picture of more than ``MAX_PIXELS``.
     """
     from PIL import Image, UnidentifiedImageError
 
@@ -76,10 +80,12 @@ def decode_compressed(image_format: str, data) -> np.ndarray:
         raise ImageError(f"compressed format '{image_format}' is depth, not a colour picture")
     try:
         with Image.open(io.BytesIO(bytes(data)), formats=("JPEG", "PNG")) as picture:
+            if picture.width * picture.height > MAX_PIXELS:
+                raise Image.DecompressionBombError(f"{picture.width}x{picture.height} is above {MAX_PIXELS} pixels")
             if picture.mode == "I;16":
                 return _pick((np.asarray(picture) >> 8).astype(np.uint8)[..., None], (0, 0, 0))
             return np.array(picture.convert("RGB"))
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         raise ImageError(
             f"compressed image of format '{image_format}' is not a readable JPEG or PNG: {error}"
         ) from None
