@@ -153,8 +153,9 @@ def test_jpeg_is_close():
 
 @pytest.mark.parametrize("data", [b"", b"GIF89a", b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n" + bytes(30)])
 def test_broken_streams_are_refused(data):
-    with pytest.raises(ImageError, match="JPEG or PNG"):
+    with pytest.raises(ImageError, match="JPEG n?or PNG") as refusal:
         decode_compressed("jpeg", data)
+    assert " at 0x" not in str(refusal.value)
 
 
 def test_gif_and_depth_are_refused():

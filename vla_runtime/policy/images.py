@@ -85,7 +85,9 @@ def decode_compressed(image_format: str, data) -> np.ndarray:
             if picture.mode == "I;16":
                 return _pick((np.asarray(picture) >> 8).astype(np.uint8)[..., None], (0, 0, 0))
             return np.array(picture.convert("RGB"))
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
+    except UnidentifiedImageError:  # its text has the address of our buffer, another one each time
+        raise ImageError(f"compressed image of format '{image_format}' begins as neither JPEG nor PNG") from None
+    except (Image.DecompressionBombError, OSError, SyntaxError, ValueError) as error:
         raise ImageError(
             f"compressed image of format '{image_format}' is not a readable JPEG or PNG: {error}"
         ) from None
