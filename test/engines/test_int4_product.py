@@ -229,6 +229,15 @@ def test_the_session_reads_the_packed_weights_where_they_are(tmp_path):
 
 
 @needs_library
+@pytest.mark.parametrize("strips", [1, 3, 400])
+def test_a_packed_weight_begins_at_a_line_of_the_cache(strips):
+    q, scales = weight(64, 16 * strips, 32)
+    packed = find_library().pack(np.frombuffer(pack(q), np.uint8), scales, q.shape, 32)
+    assert packed.ctypes.data % 64 == 0
+    assert packed.size == strips * (64 * 8 + 2 * 64)
+
+
+@needs_library
 def test_weights_kept_beside_the_file_are_read(tmp_path):
     q, scales = weight(128, 64, 128)
     path = tmp_path / "product.onnx"

@@ -2,13 +2,14 @@
 
 import ctypes
 import functools
-import mmap
 import sysconfig
 from ctypes import c_int64, c_void_p
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+
+LINE = 64
 
 
 class _Shape(ctypes.Structure):
@@ -35,7 +36,7 @@ class Library:
         q, scales = np.ascontiguousarray(q, np.uint8), np.ascontiguousarray(scales, np.float32)
         if not self.fits(k, n, block) or q.size * 2 != k * n or scales.shape != (k // block, n):
             raise ValueError(f"no weight {shape} in blocks of {block}: {q.size} bytes, scales {scales.shape}")
-        packed = _pages(self._loaded.vla_int4_size(sizes))
+        packed = _aligned(self._loaded.vla_int4_size(sizes))
         self._loaded.vla_int4_pack(sizes, q.ctypes.data, scales.ctypes.data, packed.ctypes.data)
         return packed
 
@@ -55,6 +56,11 @@ def find_library() -> Library | None:
     return Library(path, loaded) if loaded.vla_int4_supported() else None
 
 
-def _pages(size: int) -> np.ndarray:
-    """Return ``size`` bytes that begin at a page: loads of 64 bytes must not straddle two lines of the cache."""
-    return np.frombuffer(mmap.mmap(-1, size), np.uint8)
+def _aligned(size: int) -> np.ndarray:
+    """Return ``size`` bytes of which loads of 64 bytes do not straddle two lines of the cache.
+
+    NumPy asks for huge pages, as far as there are any: they are read a tenth faster than small ones.
+    """
+    array = np.empty(size + LINE - 1, np.uint8)
+    first = -array.ctypes.data % LINE
+    return array[first : first + size]
