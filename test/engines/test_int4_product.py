@@ -229,6 +229,19 @@ def test_the_session_reads_the_packed_weights_where_they_are(tmp_path):
 
 
 @needs_library
+def test_the_session_does_not_keep_the_bytes_that_it_was_made_of(tmp_path):
+    table = numpy_helper.from_array(np.ones((100, 32), np.float32), "table")
+    sums = [helper.make_node("MatMul", ["table", "transposed"], ["y"])]
+    model = extended(product(*weight(64, 32, 32)), sums, [table])
+    model.graph.node.insert(2, helper.make_node("Reshape", ["a", "column"], ["transposed"]))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([32, 1]), "column"))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [100, 1]))
+    engine = make_engine("onnxruntime", saved(tmp_path, model), "decode")
+    assert "own INT4 product" in engine.version
+    assert not [name for name, each in vars(engine._session).items() if isinstance(each, bytes) and len(each) > 1000]
+
+
+@needs_library
 @pytest.mark.parametrize("strips", [1, 3, 400])
 def test_a_packed_weight_begins_at_a_line_of_the_cache(strips):
     q, scales = weight(64, 16 * strips, 32)

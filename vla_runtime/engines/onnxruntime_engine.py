@@ -67,6 +67,7 @@ class OnnxRuntimeEngine:
             self._session = onnxruntime.InferenceSession(model, options, providers=wanted)
         except Exception as error:  # onnxruntime's own exceptions share no base class
             raise EngineError(f"stage '{stage}': onnxruntime cannot load {path}: {error}") from error
+        self._session._model_bytes = None  # it would keep a second copy of every constant that is not packed
         self.version = f"onnxruntime {onnxruntime.__version__}" + (", own INT4 product" if self._weights else "")
         self.inputs = {value.name: _spec(value, stage) for value in self._session.get_inputs()}
         self.outputs = {value.name: _spec(value, stage) for value in self._session.get_outputs()}
