@@ -10,7 +10,7 @@ GL_PACKAGES := libegl1 libgl1-mesa-dri libgl1
 # BLAS and OpenMP threads that fight over two cores make some tests ten times slower.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 OMP_WAIT_POLICY=passive
 
-.PHONY: help setup demo test lint system-libraries setup-export setup-tensorrt setup-peers setup-llamacpp test-peers train-demo clean
+.PHONY: help setup demo test lint system-libraries setup-export setup-tensorrt setup-peers setup-peers-pi setup-llamacpp test-peers test-peers-pi train-demo clean
 
 help:
 	@echo "make demo [FAULT=slow|hang|kill|nan|stale_camera|dead_executor]   simulated robot, real nodes, a report"
@@ -18,6 +18,7 @@ help:
 	@echo "make setup                                                       $(VENV) with everything pinned"
 	@echo "make train-demo                                                  train the demo policy again (hours)"
 	@echo "make test-peers                                                  compare with LeRobot (own environment)"
+	@echo "make test-peers-pi                                               the same for pi0 and pi0.5 (needs Python 3.12)"
 
 setup: $(VENV)/.ready system-libraries
 
@@ -72,7 +73,15 @@ setup-tensorrt: .venv-trt/.ready
 setup-peers: .venv-peers/.ready
 .venv-peers/.ready: requirements/peers.txt
 	$(PYTHON) -m venv .venv-peers
-	sh requirements/install-peers.sh .venv-peers
+	sh requirements/install-peers.sh .venv-peers peers.txt lerobot==0.4.4 torchvision==0.28.0 timm==1.0.22
+	touch $@
+
+# A later LeRobot for pi0 and pi0.5, which wants a later transformers and Python 3.12.
+PYTHON312 ?= python3.12
+setup-peers-pi: .venv-peers-pi/.ready
+.venv-peers-pi/.ready: requirements/peers-pi.txt
+	$(PYTHON312) -m venv .venv-peers-pi
+	sh requirements/install-peers.sh .venv-peers-pi peers-pi.txt lerobot==0.6.1 torchvision==0.28.0
 	touch $@
 
 # ggml (llama.cpp's tensor library), for `vla bench policy --against llama.cpp`.
@@ -83,6 +92,9 @@ setup-llamacpp: .venv-llamacpp/.ready
 
 test-peers: setup-peers
 	HF_HUB_OFFLINE=1 OMP_WAIT_POLICY=passive .venv-peers/bin/python -m pytest test/peers $(PYTEST_ARGS)
+
+test-peers-pi: setup-peers-pi
+	HF_HUB_OFFLINE=1 OMP_WAIT_POLICY=passive .venv-peers-pi/bin/python -m pytest test/peers/test_export_pi.py $(PYTEST_ARGS)
 
 clean:
 	rm -rf build install log out .pytest_cache .hypothesis .ruff_cache

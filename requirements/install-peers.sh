@@ -1,8 +1,10 @@
 #!/bin/sh
-# Fill the virtual environment $1 with LeRobot and what the comparisons need.
+# install-peers.sh VENV FILE PACKAGE...: fill a virtual environment with the requirements of FILE (beside this script),
+# then with the packages alone, without what their metadata asks for, and with vla_runtime itself.
 set -eu
-pip="$1/bin/pip --disable-pip-version-check -q"
-here=$(dirname "$0")
-$pip install -r "$here/peers.txt"
-$pip install --no-deps lerobot==0.4.4 torchvision==0.28.0 timm==1.0.22
+venv=$1 file=$2 here=$(dirname "$0")
+shift 2
+pip="$venv/bin/pip --disable-pip-version-check -q"
+$pip install -r "$here/$file"
+$pip install --no-deps "$@"
 $pip install --no-deps -e "$here/.."

@@ -1,5 +1,6 @@
 """Our bundles against LeRobot's own answers, for the same weights and inputs. Runs in the peers' environment."""
 
+import importlib.util
 import json
 
 import numpy as np
@@ -188,6 +189,18 @@ def test_mistakes_are_named(act, smolvla, tmp_path, capsys):
     (tmp_path / "config.json").write_text('{"type": "pi9"}')
     assert main(base) == 1
     assert "'pi9'" in capsys.readouterr().err
+
+
+def test_pi0_names_the_environment_it_needs(tmp_path, capsys):
+    if importlib.util.find_spec("lerobot.policies.pi_gemma"):
+        pytest.skip("this environment has what pi0 needs")
+    inputs = {"observation.images.front": {"type": "VISUAL", "shape": [3, 48, 64]}}
+    inputs["observation.state"] = {"type": "STATE", "shape": [6]}
+    outputs = {"action": {"type": "ACTION", "shape": [6]}}
+    config = {"type": "pi0", "input_features": inputs, "output_features": outputs}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert main(["export", str(tmp_path), "--out", str(tmp_path / "b"), "--joints", JOINTS, "--fps", "30"]) == 1
+    assert "make setup-peers-pi" in capsys.readouterr().err
 
 
 def test_the_bench_runs_both_in_turns_on_the_same_inputs(smolvla):

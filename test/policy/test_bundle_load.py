@@ -138,6 +138,10 @@ def test_horizon_that_contradicts_the_graph_names_both_numbers(tmp_path, edit):
         (lambda c: c["cameras"].pop(), ["number of cameras is 1", "2", "vision"]),
         (lambda c: [camera.update(height=64) for camera in c["cameras"]], ["height is 64", "32"]),
         (lambda c: c["instruction"].update(max_tokens=8), ["max_tokens is 8", "16", "backbone"]),
+        (
+            lambda c: c["instruction"].update(template="{state} {instruction}", state={"values": 5, "bins": 256}),
+            ["instruction.state.values is 5", "6 joints"],
+        ),
         (lambda c: c["action"].update(pad_to=32), ["action's width is 32", "6"]),
         (lambda c: c["state"].update(pad_to=32), ["state's width is 32", "6"]),
         (lambda c: c["stages"]["action"]["inputs"]["context"].update(shape=[1, 1, 16]), ["context", "[1, 1, 16]"]),

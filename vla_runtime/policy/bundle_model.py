@@ -155,18 +155,34 @@ class JointLimitModel(Strict):
         return self
 
 
+class StateTextModel(Strict):
+    """The state as text, pi0.5's way: each of ``values`` normalised numbers as its bin of ``bins`` between -1 and 1.
+
+    A number below -1 is bin -1, one above 1 the last bin.
+    """
+
+    values: Annotated[int, Field(gt=0)]
+    bins: Annotated[int, Field(gt=1)]
+
+
 class InstructionModel(Strict):
-    """How an instruction becomes tokens."""
+    """How an instruction becomes tokens. ``spaces``: its characters that become spaces, once its ends are stripped."""
 
     tokenizer: Name
     max_tokens: Annotated[int, Field(gt=0, le=4096)]
     default: str = ""
     template: str = "{instruction}"
+    spaces: str = ""
+    state: StateTextModel | None = None
 
     @model_validator(mode="after")
     def _template(self) -> "InstructionModel":
         if self.template.count("{instruction}") != 1:
             raise ValueError(f"template {self.template!r} must hold {{instruction}} exactly once")
+        if self.template.count("{state}") != (self.state is not None):
+            raise ValueError(
+                f"template {self.template!r} must hold {{state}} once if state is given, and else not at all"
+            )
         return self
 
 
@@ -230,6 +246,9 @@ class PolicyModel(Strict):
             raise ValueError(
                 f"cameras: all share one images tensor, so all need one size; found {sorted(sizes)} (h, w)"
             )
+        told = self.instruction.state.values if self.instruction and self.instruction.state else len(self.state.joints)
+        if told != len(self.state.joints):
+            raise ValueError(f"instruction.state.values is {told}, but the state has {len(self.state.joints)} joints")
         missing = sorted(set(self.action.joints) - set(self.limits)) if self.limits else []
         if missing:
             raise ValueError(f"limits: no entry for the action joints {missing}")

@@ -87,14 +87,13 @@ class StagedPolicy:
     def inputs(self, observation: Observation, state: np.ndarray) -> dict[str, Any]:
         """Return the tensors that the runtime fills: images, text_tokens, text_mask, state."""
         xp = self._xp
-        tensors: dict[str, Any] = {}
+        tensors: dict[str, Any] = {"state": self.space.state_row(state)}
         if self.bundle.policy.cameras:
             images = {name: xp.asarray(image) for name, image in observation.images.items()}
             tensors["images"] = images_tensor(images, self.bundle.policy.cameras, xp)
         if self._tokenizer is not None:
             text = observation.instruction or self.bundle.policy.instruction.default
-            tensors["text_tokens"], tensors["text_mask"] = self._tokenizer.encode(text)
-        tensors["state"] = self.space.state_row(state)
+            tensors["text_tokens"], tensors["text_mask"] = self._tokenizer.encode(text, tensors["state"][0])
         return tensors
 
     def commitment(self, prefix: Prefix | None, delay_steps: int, state: np.ndarray) -> Any:

@@ -29,17 +29,34 @@ class InstructionTokenizer:
         self._tokenizer.no_truncation()
         self._model = model
         self._pad_id = padding["pad_id"] if padding else _pad_id(self._tokenizer)
-        self.encode = lru_cache(maxsize=32)(self._encode)
+        self._tokens = lru_cache(maxsize=32)(self._encode)
 
-    def _encode(self, instruction: str) -> tuple[np.ndarray, np.ndarray]:
+    def encode(self, instruction: str, state: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Return (tokens (1, max_tokens) int64, mask (1, max_tokens) bool), padded on the right, read-only.
 
+        ``state``: the normalised numbers of a prompt that holds them; without it those that need the most tokens.
         Raises InstructionError when the instruction is empty or needs more tokens than the bundle has: cutting it
         could change which object it names.
         """
+        return self._tokens(instruction, self._state_text(state))
+
+    def _state_text(self, state: np.ndarray | None) -> str:
+        told = self._model.state
+        if told is None:
+            return ""
+        numbers = np.ones(told.values) if state is None else state[: told.values]
+        edges = np.linspace(-1.0, 1.0, told.bins + 1)[:-1]
+        return " ".join(str(each) for each in np.digitize(numbers, edges) - 1)
+
+    def _prompt(self, instruction: str, state: str) -> str:
+        text = instruction.strip() if self._model.spaces else instruction
+        text = text.translate(dict.fromkeys(map(ord, self._model.spaces), " "))
+        return self._model.template.replace("{state}", state).replace("{instruction}", text)
+
+    def _encode(self, instruction: str, state: str) -> tuple[np.ndarray, np.ndarray]:
         if not instruction.strip():
             raise InstructionError("the instruction is empty; publish one, or set instruction.default in policy.yaml")
-        ids = self._tokenizer.encode(self._model.template.replace("{instruction}", instruction)).ids
+        ids = self._tokenizer.encode(self._prompt(instruction, state)).ids
         size = self._model.max_tokens
         if len(ids) > size:
             raise InstructionError(

@@ -4,9 +4,13 @@ No key or value is copied for each head that reads it, and what does not change 
 scale of the scores) is computed before the layers.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
+WAVELENGTH = 10_000.0
+LONGEST = 4096  # tokens of pictures, text and actions together
 MASKED = -30_000.0  # far below any score, and finite in fp16 and bf16 too: -inf there makes NaN of a row
 
 
@@ -19,7 +23,34 @@ class Norm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (..., width)."""
-        return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.epsilon) * self.weight
+        return rms(x, self.epsilon) * self.weight
+
+
+def rms(x: Tensor, epsilon: float) -> Tensor:
+    """x (..., width) over the root of its mean square."""
+    return x / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + epsilon)
+
+
+def layer_norms(layers: nn.ModuleList, kind: Callable[[nn.Module], nn.Module] = Norm) -> nn.ModuleList:
+    """Return what each layer's two norms become: before attention, and before the linears behind it."""
+    return nn.ModuleList(
+        nn.ModuleList([kind(layer.input_layernorm), kind(layer.post_attention_layernorm)]) for layer in layers
+    )
+
+
+class Rotary(nn.Module):
+    """Rotary embedding's angles. A table, so that no engine rounds them to 16 bit."""
+
+    def __init__(self, size: int, length: int = LONGEST):
+        super().__init__()
+        scale = WAVELENGTH ** (torch.arange(size // 2, dtype=torch.float32) * (2.0 / size))
+        angle = torch.arange(length)[:, None].float() / scale
+        self.register_buffer("cos", torch.cat([angle.cos(), angle.cos()], dim=-1))
+        self.register_buffer("sin", torch.cat([-angle.sin(), angle.sin()], dim=-1))
+
+    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what ``turn`` reads for positions (1, s) int64: cos, sin (1, s, 1, d)."""
+        return self.cos[positions][:, :, None], self.sin[positions][:, :, None]
 
 
 def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -34,6 +65,11 @@ def turn(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 def heads(projection: nn.Module, x: Tensor, size: int) -> Tensor:
     """Project and split into heads: (1, s, n, size)."""
     return projection(x).unflatten(-1, (-1, size))
+
+
+def queries_keys_values(attention: nn.Module, x: Tensor, size: int) -> list[Tensor]:
+    """Project to what an attention layer reads, (1, s, n, size) each: neither scaled nor turned yet."""
+    return [heads(each, x, size) for each in (attention.q_proj, attention.k_proj, attention.v_proj)]
 
 
 def as_keys(x: Tensor) -> Tensor:

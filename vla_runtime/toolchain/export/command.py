@@ -1,7 +1,8 @@
-"""Turn a checkpoint directory into a bundle of ONNX stages: LeRobot's SmolVLA and ACT, and
+"""Turn a checkpoint directory into a bundle of ONNX stages: LeRobot's SmolVLA, pi0, pi0.5 and ACT, and
 OpenVLA and text-only action heads on a Llama backbone, AutoAWQ's 4-bit weights included.
 
-Needs the environment of the checkpoint's own library (`make setup-peers`); what comes out needs only ONNX Runtime.
+Needs the environment of the checkpoint's own library (`make setup-peers`, or `setup-peers-pi`); what comes out needs
+only ONNX Runtime.
 """
 
 import argparse
@@ -21,6 +22,8 @@ FAMILIES = {
     "openvla": "vla_runtime.toolchain.export.openvla",
     "act": "vla_runtime.toolchain.export.act",
     "smolvla": "vla_runtime.toolchain.export.smolvla",
+    "pi0": "vla_runtime.toolchain.export.pi0",
+    "pi05": "vla_runtime.toolchain.export.pi0",
 }
 UNITS = ("rad", "deg")
 

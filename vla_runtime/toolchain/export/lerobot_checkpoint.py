@@ -14,6 +14,12 @@ from vla_runtime.errors import UserError
 
 RADIANS_PER = {"rad": 1.0, "deg": pi / 180}
 IMAGE_PREFIX = "observation.images."
+STATISTICS = {  # by normalisation: mean and deviation, or what becomes -1 and 1
+    "MEAN_STD": ("mean", "std"),
+    "MIN_MAX": ("min", "max"),
+    "QUANTILES": ("q01", "q99"),
+    "QUANTILE10": ("q10", "q90"),
+}
 EPSILON = 1e-8  # LeRobot's normaliser adds it to the deviation
 
 
@@ -53,7 +59,9 @@ class Checkpoint:
         if mode == "IDENTITY":
             return None
         stats = self.statistics.get(feature)
-        needed = ("mean", "std") if mode == "MEAN_STD" else ("min", "max")
+        if mode not in STATISTICS:
+            raise UserError(f"{self.path}/config.json: normalisation {mode} of {kind} is not supported")
+        needed = STATISTICS[mode]
         if stats is None or any(name not in stats for name in needed):
             raise UserError(
                 f"{self.path}: no statistics {needed} of '{feature}' for its normalisation {mode}; "
@@ -61,10 +69,8 @@ class Checkpoint:
             )
         if mode == "MEAN_STD":
             return stats["mean"].ravel(), stats["std"].ravel() + EPSILON
-        if mode == "MIN_MAX":
-            low, high = stats["min"].ravel(), stats["max"].ravel()
-            return (low + high) / 2, np.maximum((high - low) / 2, EPSILON)
-        raise UserError(f"{self.path}/config.json: normalisation {mode} of {kind} is not supported")
+        low, high = (stats[name].ravel() for name in needed)
+        return (low + high) / 2, np.maximum((high - low) / 2, EPSILON)
 
     def in_radians(self, kind: str, feature: str, width: int, unit: str) -> dict:
         """Return ``mean`` and ``std`` for policy.yaml, turned from ``unit`` to radians."""

@@ -1,11 +1,19 @@
-"""Loads LeRobot policies from a directory, without a network. Needs the peers' environment (`make setup-peers`)."""
+"""Loads LeRobot policies from a directory, without a network.
+
+Needs the peers' environment (`make setup-peers`; for pi0 and pi0.5 `make setup-peers-pi`).
+"""
 
 import json
 import os
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 
 from vla_runtime.errors import UserError
+
+PI = ("pi0", "pi05")
+PALIGEMMA = "model.paligemma_with_expert.paligemma"
 
 
 def load_policy(path: Path, kind: str, vlm: Path | None = None):
@@ -20,6 +28,9 @@ def load_policy(path: Path, kind: str, vlm: Path | None = None):
         from lerobot.policies.act.modeling_act import ACTPolicy
 
         return _build(path, ACTPolicy, ACTConfig, {"pretrained_backbone_weights": None})
+    if kind in PI:
+        policy_class, config_class = _pi(kind)
+        return _build(path, policy_class, config_class, {"dtype": "float32", "compile_model": False}, _pi_names)
     from lerobot.policies.smolvla.configuration_smolvla import SmolVLAConfig
     from lerobot.policies.smolvla.modeling_smolvla import SmolVLAPolicy
 
@@ -27,7 +38,26 @@ def load_policy(path: Path, kind: str, vlm: Path | None = None):
     return _build(path, SmolVLAPolicy, SmolVLAConfig, {"load_vlm_weights": False, "compile_model": False})
 
 
-def _build(path: Path, policy_class, config_class, changes: dict):
+def _pi(kind: str) -> tuple[type, type]:
+    try:
+        import_module("lerobot.policies.pi_gemma")
+    except ImportError:
+        raise UserError(f"'{kind}' needs LeRobot 0.6 and transformers 5: make setup-peers-pi") from None
+    policy = import_module(f"lerobot.policies.{kind}.modeling_{kind}")
+    config = import_module(f"lerobot.policies.{kind}.configuration_{kind}")
+    return getattr(policy, f"{kind.upper()}Policy"), getattr(config, f"{kind.upper()}Config")
+
+
+def _pi_names(tensors: dict) -> dict:
+    """Bring the names that checkpoints of openpi have to LeRobot's: a prefix, and the embeddings that are tied."""
+    named = {name if name.startswith("model.") else f"model.{name}": value for name, value in tensors.items()}
+    words = f"{PALIGEMMA}.model.language_model.embed_tokens.weight"
+    if words not in named and f"{PALIGEMMA}.lm_head.weight" in named:
+        named[words] = named[f"{PALIGEMMA}.lm_head.weight"]
+    return named
+
+
+def _build(path: Path, policy_class, config_class, changes: dict, rename: Callable[[dict], dict] = dict):
     from lerobot.configs.policies import PreTrainedConfig
     from safetensors.torch import load_file
 
@@ -40,7 +70,7 @@ def _build(path: Path, policy_class, config_class, changes: dict):
     weights = path / "model.safetensors"
     if not weights.is_file():
         raise UserError(f"{path}: no model.safetensors; only safetensors are loaded")
-    missing, unexpected = policy.load_state_dict(load_file(str(weights)), strict=False)
+    missing, unexpected = policy.load_state_dict(rename(load_file(str(weights))), strict=False)
     # Tied weights are saved once.
     missing = [name for name in missing if not name.endswith("lm_head.weight")]
     if missing or unexpected:

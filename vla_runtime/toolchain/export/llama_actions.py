@@ -10,7 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from vla_runtime.errors import UserError
-from vla_runtime.toolchain.export.attention import Norm, as_keys, as_values, attend, heads, score_mask, turn
+from vla_runtime.toolchain.export.attention import (
+    Norm,
+    as_keys,
+    as_values,
+    attend,
+    layer_norms,
+    queries_keys_values,
+    score_mask,
+    turn,
+)
 from vla_runtime.toolchain.export.hf_weights import Weights, load_into, read_weights
 from vla_runtime.toolchain.export.int4_stages import Int4Stages
 from vla_runtime.toolchain.export.lerobot_checkpoint import RADIANS_PER, Checkpoint
@@ -32,9 +41,7 @@ class Core(nn.Module):
         self.head = nn.Parameter(model.lm_head.weight.detach()[rows].clone())
         self.bin_words = nn.Parameter(self.words.weight.detach()[rows].clone())
         self.norm = Norm(model.model.norm)
-        self.norms = nn.ModuleList(
-            nn.ModuleList([Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)]) for layer in self.layers
-        )
+        self.norms = layer_norms(self.layers)
         self.size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         self.groups = config.num_attention_heads // config.num_key_value_heads
         self.register_buffer("frequency", model.model.rotary_emb.inv_freq.float().clone())
@@ -47,10 +54,8 @@ class Core(nn.Module):
 
     def project(self, index: int, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (scaled), keys and values of one layer, rotated."""
-        attention, normed = self.layers[index].self_attn, self.norms[index][0](x)
-        query, key, value = (
-            heads(each, normed, self.size) for each in (attention.q_proj, attention.k_proj, attention.v_proj)
-        )
+        normed = self.norms[index][0](x)
+        query, key, value = queries_keys_values(self.layers[index].self_attn, normed, self.size)
         scale = self.size**-0.5
         return turn(query, cos * scale, sin * scale), turn(key, cos, sin), value
 

@@ -11,28 +11,28 @@ import torch
 from torch import Tensor, nn
 
 from vla_runtime.errors import UserError
-from vla_runtime.toolchain.export.attention import Norm, as_keys, as_values, attend, heads, score_mask, turn
+from vla_runtime.toolchain.export.attention import (
+    Norm,
+    Rotary,
+    as_keys,
+    as_values,
+    attend,
+    heads,
+    layer_norms,
+    score_mask,
+    turn,
+)
+from vla_runtime.toolchain.export.flow_parts import (
+    CONTEXT,
+    Siglip,
+    TimeWave,
+    flow_example,
+    flow_fields,
+    refuse_normalised_pictures,
+)
 from vla_runtime.toolchain.export.lerobot_checkpoint import Checkpoint
 from vla_runtime.toolchain.export.request import Exported, ExportRequest
 from vla_runtime.toolchain.export.stages import StageSource
-
-WAVELENGTH = 10_000.0
-LONGEST = 4096  # tokens of pictures, text and actions together
-
-
-class Rotary(nn.Module):
-    """Rotary embedding's angles. A table, so that no engine rounds them to 16 bit."""
-
-    def __init__(self, size: int, length: int):
-        super().__init__()
-        scale = WAVELENGTH ** (torch.arange(size // 2, dtype=torch.float32) * (2.0 / size))
-        angle = torch.arange(length)[:, None].float() / scale
-        self.register_buffer("cos", torch.cat([angle.cos(), angle.cos()], dim=-1))
-        self.register_buffer("sin", torch.cat([-angle.sin(), angle.sin()], dim=-1))
-
-    def forward(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return what ``turn`` reads for positions (1, s) int64: cos, sin (1, s, 1, d)."""
-        return self.cos[positions][:, :, None], self.sin[positions][:, :, None]
 
 
 class Vision(nn.Module):
@@ -42,14 +42,11 @@ class Vision(nn.Module):
         super().__init__()
         core = flow.vlm_with_expert.get_vlm_model()
         vision = core.vision_model
-        self.patches, self.encoder = vision.embeddings.patch_embedding, vision.encoder
-        self.norm, self.connector = vision.post_layernorm, core.connector
+        self.connector = core.connector
         blank = torch.zeros(1, 3, height, width)
         grid = (height // vision.patch_size, width // vision.patch_size)
         with torch.no_grad():
-            # The positions of a whole picture do not depend on it: what the embedding adds to its patches.
-            whole = vision.embeddings(blank, torch.ones(1, *grid, dtype=torch.bool))
-            self.register_buffer("positions", whole - self.patches(blank).flatten(2).transpose(1, 2))
+            self.tower = Siglip(vision, blank, vision.embeddings(blank, torch.ones(1, *grid, dtype=torch.bool)))
             words = core.text_model.get_input_embeddings()
             marks = [flow.global_image_start_token, flow.image_end_token]
             none = torch.zeros(0, words.embedding_dim)
@@ -59,17 +56,7 @@ class Vision(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Encode all cameras as one batch and lay their tokens in a row."""
-        x = self.patches(images).flatten(2).transpose(1, 2) + self.positions
-        for layer in self.encoder.layers:
-            attention, normed = layer.self_attn, layer.layer_norm1(x)
-            query, key, value = (
-                heads(each, normed, attention.head_dim)
-                for each in (attention.q_proj, attention.k_proj, attention.v_proj)
-            )
-            x = x + attention.out_proj(attend(query * attention.scale, as_keys(key), as_values(value)))
-            x = x + layer.mlp(layer.layer_norm2(x))
-        x = self.norm(x)
-        tokens = self.connector(x)
+        tokens = self.connector(self.tower(images))
         tokens = tokens * math.sqrt(tokens.shape[-1])
         count = images.shape[0]
         start, end = (each.expand(count, -1, -1) for each in (self.start, self.end))
@@ -97,12 +84,10 @@ class Backbone(nn.Module):
             for expert, cross in self.kinds.values()
             if cross
         )
-        self.norms = nn.ModuleList(
-            nn.ModuleList([Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)]) for layer in text.layers
-        )
+        self.norms = layer_norms(text.layers)
         self.size = model.config.text_config.head_dim
         self.groups = model.config.text_config.num_attention_heads // model.config.text_config.num_key_value_heads
-        self.rotate = Rotary(self.size, LONGEST)
+        self.rotate = Rotary(self.size)
 
     def forward(self, image_tokens: Tensor, text_tokens: Tensor, text_mask: Tensor, state: Tensor):
         """Run the language model over the prefix."""
@@ -148,24 +133,18 @@ class Action(nn.Module):
         self.inward, self.outward = flow.action_in_proj, flow.action_out_proj
         self.mix_in, self.mix_out = flow.action_time_mlp_in, flow.action_time_mlp_out
         self.layers, self.norm = model.lm_expert.layers, Norm(model.lm_expert.norm)
-        self.norms = nn.ModuleList(
-            nn.ModuleList([Norm(layer.input_layernorm), Norm(layer.post_attention_layernorm)]) for layer in self.layers
-        )
+        self.norms = layer_norms(self.layers)
         self.groups = model.config.text_config.num_attention_heads // model.config.text_config.num_key_value_heads
         self.cross = [cross for _, cross in layer_kinds(model).values()]
         self.size = model.config.text_config.head_dim
-        self.rotate = Rotary(self.size, LONGEST)
-        fraction = torch.linspace(0.0, 1.0, model.expert_hidden_size // 2, dtype=torch.float64)
-        period = config.min_period * (config.max_period / config.min_period) ** fraction
-        self.register_buffer("frequency", (2 * math.pi / period).float())
+        self.rotate = Rotary(self.size)
+        self.wave = TimeWave(model.expert_hidden_size, config)
 
     def forward(
         self, x: Tensor, time: Tensor, context_keys: Tensor, context_values: Tensor, prefix_mask: Tensor
     ) -> Tensor:
         """Return the velocity in this project's direction of time."""
-        angle = (1.0 - time)[..., None] * self.frequency
-        wave = torch.cat([angle.sin(), angle.cos()], dim=-1)
-        h = self.mix_out(nn.functional.silu(self.mix_in(torch.cat([self.inward(x), wave], dim=-1))))
+        h = self.mix_out(nn.functional.silu(self.mix_in(torch.cat([self.inward(x), self.wave(time)], dim=-1))))
         rows = x.shape[1]
         order = torch.arange(rows)
         prefix = (prefix_mask > 0.5)[:, None, :].expand(-1, rows, -1)
@@ -219,8 +198,7 @@ def export(checkpoint: Checkpoint, request: ExportRequest) -> Exported:
     if target is None and len(sizes) > 1:
         raise UserError(f"cameras have different sizes {sorted(sizes)}, and the checkpoint does not resize them")
     width, height = target if target is not None else tuple(reversed(next(iter(sizes))))
-    if checkpoint.normalisation("VISUAL", "") is not None:
-        raise UserError("SmolVLA normalises pictures itself; normalization_mapping.VISUAL must be IDENTITY")
+    refuse_normalised_pictures(checkpoint)
     # (w, h) come in this order; the picture keeps its shape, and padding is above and to the left.
     look = {
         "width": width,
@@ -230,32 +208,15 @@ def export(checkpoint: Checkpoint, request: ExportRequest) -> Exported:
         "mean": [0.5] * 3,
         "std": [0.5] * 3,
     }
-    tokens = int(config["tokenizer_max_length"])
-    generator = torch.Generator().manual_seed(0)
-    mask = torch.arange(tokens)[None] < max(1, tokens // 2)
-    horizon, wide = int(config["chunk_size"]), int(config["max_action_dim"])
-    example = {
-        "images": torch.randn(len(checkpoint.cameras), 3, height, width, generator=generator),
-        "text_tokens": torch.ones(1, tokens, dtype=torch.int64),
-        "text_mask": mask,
-        "state": torch.randn(1, int(config["max_state_dim"]), generator=generator),
-        "x": torch.randn(1, horizon, wide, generator=generator),
-        "time": torch.full((1, horizon), 0.4),
-    }
-    context = ["context_keys", "context_values", "prefix_mask"]
+    tokens, cameras = int(config["tokenizer_max_length"]), list(checkpoint.cameras)
     return Exported(
-        family="flow",
-        cameras=[{"name": name, **look} for name in checkpoint.cameras],
-        horizon=horizon,
-        sampler={"kind": "flow", "steps": int(config["num_steps"]), "noise": "normal", "time": "noise_to_clean"},
+        **flow_fields(config, cameras, look, int(config["num_steps"])),
         sources=[
             StageSource("vision", Vision(flow, height, width), ["images"], ["image_tokens"]),
-            StageSource("backbone", Backbone(flow), ["image_tokens", "text_tokens", "text_mask", "state"], context),
-            StageSource("action", Action(flow), ["x", "time", *context], ["v"]),
+            StageSource("backbone", Backbone(flow), ["image_tokens", "text_tokens", "text_mask", "state"], CONTEXT),
+            StageSource("action", Action(flow), ["x", "time", *CONTEXT], ["v"]),
         ],
-        example=example,
+        example=flow_example(config, len(cameras), height, width),
         instruction={"max_tokens": tokens, "template": "{instruction}\n"},
         pad_state=int(config["max_state_dim"]),
-        pad_action=wide,
-        rtc={"prefix_trained": False, "max_guidance_weight": 10.0},
     )
