@@ -15,8 +15,11 @@ from sensor_msgs.msg import JointState
 from trajectory_msgs.msg import JointTrajectory
 
 from vla_runtime.nodes.messages import TrajectoryWriter
+from vla_runtime.nodes.publishers import GIVE_WAY_S
 
 WATCHDOG = "vla_runtime.nodes.watchdog_node"
+PLAYED = ELDER, YOUNGER = "0" * 16, "f" * 16  # as instances
+LATCHED = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 def state(ros, node="watchdog"):
@@ -86,16 +89,15 @@ def test_a_rival_that_is_found_only_after_the_first_commands_is_given_way_to_for
     assert "Traceback" not in watchdog.log()
 
 
-@pytest.mark.parametrize(("other", "comes_back"), [("f" * 16, True), ("0" * 16, False)], ids=["later", "earlier"])
-def test_of_two_watchdogs_that_let_go_for_each_other_the_first_comes_back(spawn, ros, other, comes_back):
-    """It took a person to go on. The other one is played: it commands, hears this one and lets go."""
+def one_that_commands(spawn, ros):
+    """A watchdog with an operator at the wheel, and a function that gives the newest values of its state."""
     spawn("vla_runtime.sim.controllers_node")
     watchdog = spawn(WATCHDOG, "--ros-args", "-p", "robot:=so101_sim")
     states, joints = ros.latched(DiagnosticStatus, "watchdog/state"), ros.listen(JointState, "joint_states")
 
     def own():
         told = [{pair.key: pair.value for pair in status.values} for _, status in list(states)]
-        told = [values for values in told if values["instance"] != other]
+        told = [values for values in told if values["instance"] not in PLAYED]
         return told[-1] if told else {}
 
     ros.wait(lambda: joints and "no plan was answered" in own().get("cause", ""), 20.0, "joint states")
@@ -105,10 +107,15 @@ def test_of_two_watchdogs_that_let_go_for_each_other_the_first_comes_back(spawn,
         0.02, lambda: leader.publish(writer.write(time.time_ns(), "leader", np.array([0.0, 0.3]), stay, 0.0 * stay))
     )
     ros.wait(lambda: own()["in_command"] == "teleop", 10.0, "the first command")
+    return watchdog, own
 
-    latched = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+
+@pytest.mark.parametrize(("other", "comes_back"), [(YOUNGER, True), (ELDER, False)], ids=["later", "earlier"])
+def test_of_two_watchdogs_that_let_go_for_each_other_the_first_comes_back(spawn, ros, other, comes_back):
+    """It took a person to go on. The other one is played: it commands, hears this one and lets go."""
+    watchdog, own = one_that_commands(spawn, ros)
     rival = ros.publisher(JointTrajectory, "joint_trajectory", wait_s=0.0)
-    voice = ros.publisher(DiagnosticStatus, "watchdog/state", latched)
+    voice = ros.publisher(DiagnosticStatus, "watchdog/state", LATCHED)
     commands = ros.node.create_timer(0.02, lambda: rival.publish(JointTrajectory()))
     ros.wait(lambda: own()["gave_way"] == "true", 10.0, "the watchdog to let go")
     ros.node.destroy_timer(commands)
@@ -124,6 +131,35 @@ def test_of_two_watchdogs_that_let_go_for_each_other_the_first_comes_back(spawn,
         ros.wait(lambda: reason in watchdog.log(), 10.0, "the second to say for whom it waits")
         time.sleep(2.5)
         assert own()["in_command"] == "none" and state(ros) == "inactive"
+    assert watchdog.stop() == 0
+    assert "Traceback" not in watchdog.log()
+
+
+def test_one_that_listens_no_more_gives_way_to_an_elder_that_commands_and_to_nobody_else(spawn, ros):
+    """Two that found each other only then drove on together. The other one is played."""
+    watchdog, own = one_that_commands(spawn, ros)
+    time.sleep(GIVE_WAY_S + 1.6)  # now its ears are closed
+
+    rival = ros.publisher(JointTrajectory, "joint_trajectory", wait_s=0.0)
+    voice = ros.publisher(DiagnosticStatus, "watchdog/state", LATCHED)
+    says = {"instance": YOUNGER, "in_command": "policy"}
+
+    def speak():
+        voice.publish(DiagnosticStatus(values=[KeyValue(key=key, value=value) for key, value in says.items()]))
+
+    ros.node.create_timer(0.25, speak)
+    commands = ros.node.create_timer(0.02, lambda: rival.publish(JointTrajectory()))
+    time.sleep(1.0)
+    assert own()["in_command"] == "teleop", "it began before the other one: that is the one to give way"
+    commands.cancel()
+    says["instance"] = ELDER
+    ros.wait(lambda: f"watchdog {ELDER}, which began before this one" in watchdog.log(), 5.0, "that it listens again")
+    time.sleep(0.7)
+    assert own()["in_command"] == "teleop", "all that it heard were its own commands"
+    commands.reset()
+    ros.wait(lambda: own()["gave_way"] == "true", 4.0, "the watchdog to give way")
+    ros.wait(lambda: f"watchdog {ELDER} commanded on" in watchdog.log(), 5.0, "for whom it waits")
+    assert state(ros) == "inactive" and own()["in_command"] == "none"
     assert watchdog.stop() == 0
     assert "Traceback" not in watchdog.log()
 

@@ -5,12 +5,19 @@ stops at once, whoever that is: nobody drives on because it would be the other's
 only who begins again by itself. It goes by the names that watchdogs give themselves when they start, which all of them
 can hear (``instance`` in ``watchdog/state``); who begins again first listens whether anybody commands, as at every
 start. Of a rival without such a name nothing is known: then nobody begins again but by a person's order.
+
+Where both have commanded for so long that neither listens any more when they find each other, only the later one
+listens again, because an ``elder`` says that it commands: it stops for what it then hears, and the elder drives on.
 """
 
 HEARD_S = 1.0
 """How long the others are listened to before anything is decided: they say twice a second how things stand."""
 DECIDED_S = 10.0
 """What is heard later than this has nothing to do with it any more."""
+FRESH_S = 1.5
+"""What a watchdog said of itself is how things stand for so long: it says so twice a second."""
+
+_REMEMBERED = 32  # names; each start of a watchdog makes a new one
 
 
 def instance_name(started_ns: int, random: str) -> str:
@@ -31,6 +38,7 @@ class Precedence:
         self.instance = instance
         self.given_way = False
         self._rivals: dict[str, float] = {}  # those that command or have given way: name -> when they last said so
+        self._commanding: dict[str, float] = {}  # those of them that command
         self._since = 0.0
         self._told = ""
         self._came_back = False
@@ -51,10 +59,18 @@ class Precedence:
 
     def heard(self, at: float, instance: str, commands: bool, given_way: bool) -> None:
         """Note what a watchdog says of itself at ``at``: it commands the arm; it has let go of it for another."""
-        if commands or given_way:
-            self._rivals[instance] = at
-        else:
-            self._rivals.pop(instance, None)
+        for said, names in ((commands or given_way, self._rivals), (commands, self._commanding)):
+            names.pop(instance, None)
+            if said:
+                names[instance] = at
+            while len(names) > _REMEMBERED:
+                del names[next(iter(names))]
+
+    def elder(self, now: float) -> str:
+        """Return a watchdog that began before this one and says that it commands; "" where there is none."""
+        fresh = [name for name, at in self._commanding.items() if name and now - at <= FRESH_S]
+        first = min(fresh, default="")
+        return first if first < self.instance else ""
 
     def decide(self, now: float) -> str:
         """Return whose the arm is: the own name to begin again, another's to wait for a person; "" while not known.

@@ -5,6 +5,7 @@ A joint trajectory controller refuses a message that names joints of another. So
 one stamp: the arms move as one plan.
 """
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from trajectory_msgs.msg import JointTrajectory
 
 from vla_runtime.control.trajectory import Trajectory
 from vla_runtime.nodes.diagnostics import Status
-from vla_runtime.nodes.publishers import Ears, PublisherWatch, listen_for_another
+from vla_runtime.nodes.publishers import REMEMBERED, Ears, PublisherWatch, listen_for_another
 from vla_runtime.nodes.qos import LATEST
 from vla_runtime.nodes.robot_file import Robot
 from vla_runtime.nodes.trajectory_cdr import TrajectoryEncoder
@@ -40,10 +41,18 @@ class CommandOutput:
             topics.append(topic)
         self.rivals = [PublisherWatch(node, topic) for topic in topics]
         self._ears: Ears | None = None
+        self._said: deque[bytes] = deque(maxlen=REMEMBERED)
 
     def listen(self) -> None:
         """Begin to listen for others; raise TransitionRefusedError while somebody commands one of the controllers."""
-        self._ears = listen_for_another(self._node, self.rivals)
+        self._ears = listen_for_another(self._node, self.rivals, self._said)
+
+    def listen_again(self) -> bool:
+        """Listen once more, in the middle of commanding; say whether there is anybody to hear and nobody listened."""
+        if self._ears is not None or all(watch.count() < 2 for watch in self.rivals):
+            return False
+        self._ears = Ears(self._node, self.rivals, self._said)
+        return True
 
     def rival(self) -> PublisherWatch | None:
         """Where somebody else has commanded since the last call; None too when nobody listens any more."""
@@ -67,9 +76,7 @@ class CommandOutput:
         ]
         messages.append((self._whole, self._encoder.encode(stamp, trajectory.plan_id, times, positions, velocities)))
 
-        ears = self._ears
-        if ears is not None:
-            ears.said(message for _, message in messages)
+        self._said.extend(message for _, message in messages)
 
         def send() -> None:
             for publisher, message in messages:

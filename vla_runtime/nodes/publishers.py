@@ -1,8 +1,7 @@
 """Notices a second publisher on topics that must have one."""
 
 import time
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from rclpy.lifecycle import LifecycleNode
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -18,7 +17,7 @@ LISTEN_S = 0.3
 """A stream that is slower than this is not heard before activation; it is still counted afterwards."""
 GIVE_WAY_S = 5.0
 """How long after its first command a node still listens: participants of Fast DDS announce themselves every 3 s."""
-_REMEMBERED = 64
+REMEMBERED = 64
 """Messages of one's own that are known again: more than arrive between two looks."""
 
 
@@ -30,9 +29,13 @@ class PublisherWatch:
         self.topic = node.resolve_topic_name(topic)
         self._reported = 0
 
+    def count(self) -> int:
+        """How many publishers there are, this node's among them."""
+        return self._node.count_publishers(self.topic)
+
     def status(self) -> Status:
         """How many publishers there are; an error from the second on."""
-        count = self._node.count_publishers(self.topic)
+        count = self.count()
         values = {"topic": self.topic, "publishers": count}
         text = f"{count} publishers on topic '{self.topic}': {self.names()}" if count > 1 else ""
         if count > 1 and count != self._reported:
@@ -79,20 +82,16 @@ class Ears:
     """Hear what others send on command topics.
 
     Publishers that only exist do not count here: one that was killed is in the graph for up to 20 s more. Not for long
-    after the node itself has begun to send: they hear its own messages too, 50 a second.
+    after the node itself has begun to send: they hear its own messages too, 50 a second. ``said``: those.
     """
 
-    def __init__(self, node: LifecycleNode, watches: Sequence[PublisherWatch]):
+    def __init__(self, node: LifecycleNode, watches: Sequence[PublisherWatch], said: Collection[bytes]):
         self._node = node
+        self._said = said
         qos = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
         self._ears = [
             (watch, PolledInput(node, JointTrajectory, watch.topic, qos, None, raw=True)) for watch in watches
         ]
-        self._said: deque[bytes] = deque(maxlen=_REMEMBERED)
-
-    def said(self, messages: Iterable[bytes]) -> None:
-        """Note what this node itself is about to send."""
-        self._said.extend(messages)
 
     def heard(self) -> PublisherWatch | None:
         """A topic on which somebody else sent something since the last call, or None."""
@@ -106,9 +105,9 @@ class Ears:
         self._ears = []
 
 
-def listen_for_another(node: LifecycleNode, watches: Sequence[PublisherWatch]) -> Ears:
+def listen_for_another(node: LifecycleNode, watches: Sequence[PublisherWatch], said: Collection[bytes]) -> Ears:
     """Listen on all topics for a moment; the ears stay open. Raises TransitionRefusedError when somebody publishes."""
-    ears = Ears(node, watches)
+    ears = Ears(node, watches, said)
     time.sleep(DISCOVERY_S)
     ears.heard()
     time.sleep(LISTEN_S)

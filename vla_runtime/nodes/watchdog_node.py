@@ -175,6 +175,16 @@ class WatchdogNode(ControlNode):
             text = f"watchdog {first} commanded on '{where}' too, and it began before this one ({own})"
             self._refuse("activate", TransitionRefusedError(f"{text}: the arm is its, this one waits to be activated"))
 
+    def _listen_to_elders(self) -> None:
+        """Listen again where a watchdog that began earlier says that it commands too: both had closed their ears."""
+        now = self.steady_now()
+        elder = self._precedence.elder(now) if self.command.in_command != "none" else ""
+        if elder and self.output.listen_again():
+            self.get_logger().warning(
+                f"watchdog {elder}, which began before this one, says that it commands: listening"
+            )
+            self._listens_until = now + GIVE_WAY_S
+
     def _read(self, source: PolledInput) -> Trajectory | None:
         newest = source.newest()
         if newest is None:
@@ -223,6 +233,7 @@ class WatchdogNode(ControlNode):
         if self.steady_now() > self._listens_until + 1.0:
             self.output.stop_listening()
             self._precedence.settled()
+            self._listen_to_elders()
         self._settle()
 
     # what others see and ask
