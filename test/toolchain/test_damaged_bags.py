@@ -23,7 +23,10 @@ SOUND = """rosbag2_bagfile_information:
 """
 
 
-@pytest.mark.parametrize("read", [read_traces, read_run, lambda bag: read_recording(bag, BagMap())])
+READERS = [read_traces, read_run, lambda bag: read_recording(bag, BagMap())]
+
+
+@pytest.mark.parametrize("read", READERS)
 @pytest.mark.parametrize(
     ("metadata", "data"),
     [
@@ -40,4 +43,14 @@ def test_it_is_named_in_one_line(read, metadata: str, data: bytes | None, tmp_pa
     if data is not None:
         (tmp_path / "run.mcap").write_bytes(data)
     with pytest.raises(UserError, match="cannot be read"):
+        read(tmp_path)
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_the_folder_above_a_bag_leads_to_it(read, tmp_path: Path):
+    with pytest.raises(UserError, match="not a bag.*ended with Ctrl-C"):
+        read(tmp_path)
+    (tmp_path / "bag").mkdir()
+    (tmp_path / "bag" / "metadata.yaml").write_text(SOUND, encoding="utf-8")
+    with pytest.raises(UserError, match=f"not a bag.*did you mean {tmp_path / 'bag'}"):
         read(tmp_path)

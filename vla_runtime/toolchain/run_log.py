@@ -14,7 +14,7 @@ from rosbags.typesys import Stores, get_typestore
 
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.trajectory_cdr import decode
-from vla_runtime.toolchain.damaged import UNREADABLE
+from vla_runtime.toolchain.damaged import UNREADABLE, expect_bag
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,7 @@ def read_run(bag: Path, images_every_s: float | None = 1.0) -> RunLog:
     Raises:
         UserError: there is no readable bag at the path.
     """
-    if not (bag / "metadata.yaml").is_file():
-        raise UserError(f"'{bag}' is not a bag: there is no metadata.yaml in it (was the recorder ended with Ctrl-C?)")
+    expect_bag(bag)
     run = RunLog()
     try:
         with AnyReader([bag], default_typestore=get_typestore(Stores.ROS2_KILTED)) as reader:

@@ -24,7 +24,7 @@ from vla_runtime.control.watchdog import Watchdog
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 from vla_runtime.errors import UserError
 from vla_runtime.nodes.trace import EXECUTOR_CALLS, FORMAT, SAME, WATCHDOG_CALLS, digest, revive
-from vla_runtime.toolchain.damaged import UNREADABLE
+from vla_runtime.toolchain.damaged import UNREADABLE, expect_bag
 
 TYPES = {
     kind.__name__: kind for kind in (ActionChunk, ExecutorSettings, JointSample, Limits, Trajectory, WatchdogSettings)
@@ -71,8 +71,7 @@ class Traces:
 
 def read_traces(bag: Path) -> Traces:
     """Read the traces of a bag. Raises UserError if there is no readable bag."""
-    if not (bag / "metadata.yaml").is_file():
-        raise UserError(f"'{bag}' is not a bag: there is no metadata.yaml in it (was the recorder ended with Ctrl-C?)")
+    expect_bag(bag)
     try:
         with AnyReader([bag], default_typestore=get_typestore(Stores.ROS2_KILTED)) as reader:
             return sort_records(_records(reader))

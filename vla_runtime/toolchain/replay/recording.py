@@ -14,7 +14,7 @@ from rosbags.typesys import Stores, get_typestore
 from vla_runtime.control.limits import Limits, LimitsError
 from vla_runtime.errors import UserError
 from vla_runtime.paths import share
-from vla_runtime.toolchain.damaged import UNREADABLE
+from vla_runtime.toolchain.damaged import UNREADABLE, expect_bag
 from vla_runtime.toolchain.replay.bagmap import BagMap
 
 MARGIN = 0.1
@@ -72,8 +72,7 @@ class Recording:
 
 def read_recording(bag: Path, mapping: BagMap) -> Recording:
     """Read a bag by its mapping. Raises UserError naming the topic that is missing and those that are there."""
-    if not (bag / "metadata.yaml").is_file():
-        raise UserError(f"'{bag}' is not a bag: there is no metadata.yaml in it (was the recorder ended with Ctrl-C?)")
+    expect_bag(bag)
     wanted = [mapping.joint_states, mapping.actions, mapping.instruction, *mapping.cameras.values()]
     heard: dict[str, list] = {topic: [] for topic in wanted if topic}
     try:
