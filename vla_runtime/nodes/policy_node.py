@@ -34,7 +34,7 @@ from vla_runtime.nodes.policy_report import (
     state_status,
 )
 from vla_runtime.nodes.process import run
-from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST, TRACE
+from vla_runtime.nodes.qos import EVENTS, LATCHED, LATEST, TRACE, no_warnings
 from vla_runtime.nodes.robot_file import load_robot
 from vla_runtime.nodes.tables import POLICY_NODE
 from vla_runtime.nodes.trace import inference_record
@@ -112,8 +112,9 @@ class PolicyNode(ManagedNode):
         volatile = QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE)
         self._subscriptions_made = [
             self.create_subscription(JointTrajectory, "plan_request", self._requested, LATEST),
-            # `ros2 topic pub` is not latched, a launch file's publisher is: hear both.
-            self.create_subscription(String, "instruction", self._instructed, LATCHED),
+            # `ros2 topic pub` is not latched, a launch file's publisher is: hear both. What the first of these does
+            # not hear the second does, so rclpy's warning that it hears nothing would be a false one.
+            self.create_subscription(String, "instruction", self._instructed, LATCHED, event_callbacks=no_warnings()),
             self.create_subscription(String, "instruction", self._instructed, volatile),
         ]
 

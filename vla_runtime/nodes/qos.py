@@ -6,6 +6,11 @@ at all. Nor do our own streams offer a deadline: each message of such a stream r
 
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 
+try:
+    from rclpy.event_handler import SubscriptionEventCallbacks
+except ImportError:  # Humble
+    from rclpy.qos_event import SubscriptionEventCallbacks
+
 LATEST = QoSProfile(depth=1, history=HistoryPolicy.KEEP_LAST, reliability=ReliabilityPolicy.RELIABLE)
 """Only the newest matters. What trajectory controllers ask of a stream of commands."""
 
@@ -48,3 +53,8 @@ TRACE = QoSProfile(
 
 Of the pieces of 16 kB in which the control nodes send, these are 20 s of an arm that moves, 3 MB.
 """
+
+
+def no_warnings() -> SubscriptionEventCallbacks:
+    """Return what keeps rclpy from warning of publishers that a subscription cannot hear: another one hears them."""
+    return SubscriptionEventCallbacks(use_default_callbacks=False)
