@@ -95,10 +95,9 @@ def _infer(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     out = recompute(args.bag, policy)
     if not out.answers:
         raise UserError(f"'{args.bag}' has no policy/trace: its answers cannot be computed again")
-    lacking = f", {out.without_pictures} without their pictures in the bag" if out.without_pictures else ""
-    print(f"policy: {out.equal} of {out.answers} answers {'equal' if out.same else 'DIFFERENT'}{lacking}")
-    for line in out.differences[:3]:
-        print(f"  {line}")
+    if not out.compared:
+        raise UserError(f"'{args.bag}' lacks pictures of each of its {out.answers} answers: record without --image-hz")
+    print("\n".join(out.lines()))
     return {"answers": out.answers, "equal": out.equal, "without_pictures": out.without_pictures}, not out.same
 
 

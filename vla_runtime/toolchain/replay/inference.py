@@ -28,9 +28,23 @@ class Recomputed:
     differences: list[str] = field(default_factory=list)
 
     @property
+    def compared(self) -> int:
+        """Answers whose pictures are in the bag."""
+        return self.answers - self.without_pictures
+
+    @property
     def same(self) -> bool:
         """Whether every answer whose pictures are in the bag was equal."""
         return not self.differences
+
+    def lines(self) -> list[str]:
+        """What came of it, for people; of the differences the first three."""
+        told = [f"policy: {self.equal} of {self.compared} answers {'equal' if self.same else 'DIFFERENT'}"]
+        told += [f"  {difference}" for difference in self.differences[:3]]
+        if self.without_pictures:
+            told.append(f"policy: {self.without_pictures} answers not compared: not all their pictures are in the bag "
+                        "(recorded with --image-hz, as by the demo, or lost)")  # fmt: skip
+        return told
 
 
 def recompute(bag: Path, policy: Policy) -> Recomputed:
