@@ -316,9 +316,11 @@ def test_command_writes_record_and_report_and_passes_its_promised_form(copy, tmp
 
 
 def test_a_quantised_bundle_is_not_compared_with_itself(copy, capsys):
-    edit(copy, lambda content: content["provenance"].update(quantized_from="the original"))
+    made_from = {"name": "the original", "backbone.onnx": "42e0b4c7"}
+    edit(copy, lambda content: content["provenance"].update(quantized_from=made_from))
     assert main(["parity", str(copy)]) == 1
-    assert "--reference" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "was made by quantising 'the original': compared" in told and "--reference" in told
 
 
 def test_a_quantised_bundle_is_no_reference(original, copy, capsys):

@@ -49,13 +49,13 @@ def run(args: argparse.Namespace) -> int:
     bundle = load_bundle(args.bundle)
     reference = load_bundle(args.reference) if args.reference else None
     if reference is None and "quantized_from" in bundle.policy.provenance:
-        source = bundle.policy.provenance["quantized_from"]
+        source = _source(bundle)
         raise UserError(
             f"{bundle.path} was made by quantising {source}: compared with itself it would always pass. "
             "Give the bundle that it was made from: --reference DIR"
         )
     if reference is not None and "quantized_from" in reference.policy.provenance:
-        source = reference.policy.provenance["quantized_from"]
+        source = _source(reference)
         raise UserError(
             f"--reference {reference.path} was made by quantising {source} itself: what it lost would not count. "
             "Give the bundle at the beginning"
@@ -91,6 +91,12 @@ def run(args: argparse.Namespace) -> int:
             Path(args.json).write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
         _print(record, bundle)
     return 0 if record["verdict"] == PASS else 1
+
+
+def _source(bundle: Bundle) -> str:
+    """Name what a bundle was quantised from; its hashes are in policy.yaml for whoever wants them."""
+    source = bundle.policy.provenance["quantized_from"]
+    return f"'{source['name']}'" if isinstance(source, dict) and "name" in source else str(source)
 
 
 def _observations(args: argparse.Namespace, bundle: Bundle, reference: Bundle | None) -> ObservationSet:
