@@ -67,7 +67,7 @@ def wake(kind: str, ticks: int, pause: int, unsent: bool) -> WatchdogRig:
 
 
 @pytest.mark.parametrize("kind", ["policy", "hold", "retreat", "teleop", "give way"])
-@given(st.integers(1, 40), st.integers(1, 150), st.booleans())
+@given(st.integers(1, 40), st.integers(1, 33), st.booleans())
 @settings(max_examples=15, deadline=None)
 def test_whatever_it_was_doing_nothing_jumps(kind, ticks, pause, unsent):
     rig = wake(kind, ticks, pause, unsent)
@@ -75,10 +75,10 @@ def test_whatever_it_was_doing_nothing_jumps(kind, ticks, pause, unsent):
 
 
 def test_what_was_begun_is_begun_again():
-    retreat = wake("retreat", 20, 50, False)
+    retreat = wake("retreat", 20, 30, False)
     retreat.run(4.0)
     assert retreat.command.trajectory.positions[-1][:2] == pytest.approx([1.5, -1.5], abs=1e-3)
-    teleop = wake("teleop", 20, 50, False)
+    teleop = wake("teleop", 20, 30, False)
     for _ in range(200):
         lead(teleop)
         teleop.tick()
@@ -99,3 +99,51 @@ def test_a_first_command_that_was_never_sent_leaves_the_arm_standing():
     assert rig.command.state == "FALLBACK" and not rig.command.trajectory.velocities.any()
     rig.run(0.5)
     assert rig.checker.violations == []
+
+
+@pytest.mark.parametrize("kind", ["policy", "hold", "retreat", "teleop"])
+@pytest.mark.parametrize("pause_s", [1.0, 14.0])
+def test_after_a_long_sleep_the_arm_is_taken_from_where_it_is(kind, pause_s):
+    """It was sent to where it had been before: at 17 times its speed limit, when another watchdog had moved it."""
+    rig, beside = made(kind)
+    for _ in range(20):
+        beside(rig)
+        rig.tick()
+    before, rig.stream = rig.command.state, True
+    rig.ticks += round(pause_s / PERIOD_S)
+    rig._home, rig._last = np.full(6, -0.7), None  # meanwhile
+    rig.checker.forget()
+    rig.tick()
+    assert rig.command.trajectory is None and rig.command.in_command == "none"
+    assert rig.command.state == ("HOLD" if before == "HOLD" else "FALLBACK")
+    if kind == "hold":
+        rig.run(1.0)
+        assert rig.command.state == "HOLD" and rig.command.trajectory is None
+        assert rig.watchdog.release(rig.now) == ""
+    while rig.command.trajectory is None:
+        rig.tick()
+    assert rig.command.state == "NOMINAL"
+    assert rig.command.trajectory.positions[0] == pytest.approx(rig._home, abs=0.06)
+    rig.run(1.0)
+    assert rig.checker.violations == []
+
+
+def test_an_operator_who_drives_on_through_a_long_sleep_drives_from_where_the_arm_is():
+    rig, beside = made("teleop")
+    for _ in range(20):
+        beside(rig)
+        rig.tick()
+    rig.ticks += 100
+    rig.now = rig.ticks * PERIOD_S
+    rig._home, rig._last = np.full(6, -0.7), None
+    rig.checker.forget()
+    beside(rig)
+    rig.tick()
+    assert rig.command.state == "TELEOP"
+    assert rig.command.trajectory.positions[0] == pytest.approx(rig._home, abs=1e-6)
+
+
+def test_one_that_is_ended_when_it_wakes_says_nothing():
+    rig, _ = made("policy")
+    rig.run(0.5)
+    assert rig.watchdog.stop(rig.now + 14.0, "deactivated").trajectory is None

@@ -1,9 +1,12 @@
 """What the watchdog's node sends, and when it does not; its core stands aside."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
 
+from vla_runtime.control.watchdog_states import Command, State
+from vla_runtime.nodes.publishers import GIVE_WAY_S
 from vla_runtime.nodes.watchdog_node import WatchdogNode
 
 
@@ -16,3 +19,22 @@ def test_a_command_that_a_stopped_process_would_send_when_it_wakes_is_not_sent(l
     monkeypatch.setattr(node, "steady_now", lambda: 100.0 + late_s)
     node._in_time(100.0, lambda: said.append("sent"))()
     assert said == ["sent" if sent else "unsaid"]
+
+
+def test_one_that_has_slept_listens_before_it_speaks_again(lonely, monkeypatch):
+    """Another may have taken the arm. It listens until it commands, and as long after that as at its start."""
+    node = lonely(WatchdogNode, "--ros-args", "-p", "autostart:=false")
+    heard = []
+    node.output = SimpleNamespace(ready=lambda trajectory: heard.append, listen_again=lambda: heard.append("listens"))
+    at = SimpleNamespace(start=100.0)
+    until = []
+    for k, (trajectory, state) in enumerate(
+        [(None, State.WARMUP), (at, State.NOMINAL), (at, State.NOMINAL), (None, State.FALLBACK), (None, State.FALLBACK),
+         (at, State.NOMINAL)]
+    ):  # fmt: skip
+        node._ticked = float(k)
+        node._say(Command(trajectory, state, "", "none"))
+        until.append(node._listens_until)
+    node.outbox.deliver()
+    assert heard == ["listens"]
+    assert until == [math.inf, 1.0 + GIVE_WAY_S, 1.0 + GIVE_WAY_S, math.inf, math.inf, 5.0 + GIVE_WAY_S]

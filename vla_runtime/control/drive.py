@@ -21,6 +21,7 @@ from vla_runtime.control.trajectory import JointSample, Trajectory, at_rest
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 from vla_runtime.errors import brief
 
+ABANDONED_S = 0.7  # another watchdog listens for so long before it commands
 _HISTORY = 8  # commands kept to know where the command was when a joint state was taken: 0.16 s
 _SAME = 1e-6  # rad and rad/s: a planner's start that differs by less is the state it was given
 
@@ -167,6 +168,11 @@ class Drive:
             return False
         self.motion, self.planner, self._whole = motion, planner, False
         return True
+
+    def abandoned(self, now: float) -> bool:
+        """Whether the last command ended and nothing came for so long that somebody else may have taken the arm."""
+        last = self.shadow
+        return last is not None and now > last.end and now - last.start > ABANDONED_S
 
     def left(self, now: float) -> bool:
         """Whether the arm has left the motion, because what was commanded of it came to its stop, or was never sent.

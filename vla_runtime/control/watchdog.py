@@ -133,6 +133,8 @@ class Watchdog:
         if self.state is State.INACTIVE:
             return self._command(None)
         last = None
+        if self.drive.abandoned(now):
+            self.drive.forget()
         if self.drive.shadow is not None:
             self._take_over(now, "stop", cause)
             last = self.drive.command(now)
@@ -170,6 +172,8 @@ class Watchdog:
         self.silences.joints.saw(now, joints)
         if self.state is State.INACTIVE:
             return self._command(None)
+        if self.drive.abandoned(now):
+            self._wake(now)
         self._obey(now)
         offered = self._judge(now, planned)
         self._listen_to_operator(now)
@@ -300,6 +304,17 @@ class Watchdog:
         self.state, self.cause, self.since = target, cause, now
         self._tracking.reset()
         self.holding.begin()
+
+    def _wake(self, now: float) -> None:
+        """Begin anew after a long sleep: where the arm was left says nothing of where it is now.
+
+        Nothing is commanded until the policy has proved itself, or an operator takes over: from the measured state.
+        """
+        cause = f"nothing was commanded for {now - self.drive.shadow.start:.3f} s: this process did not run"
+        self.drive.forget()
+        if self.state in (State.NOMINAL, State.COASTING, State.TELEOP):
+            self._go(now, State.FALLBACK, cause)
+        self.recovery.begin(now)
 
     def _fall(self, now: float, silence: Silence) -> None:
         """Take the arm from whoever has it."""

@@ -47,12 +47,15 @@ class CommandOutput:
         """Begin to listen for others; raise TransitionRefusedError while somebody commands one of the controllers."""
         self._ears = listen_for_another(self._node, self.rivals, self._said)
 
-    def listen_again(self) -> bool:
-        """Listen once more, in the middle of commanding; say whether there is anybody to hear and nobody listened."""
-        if self._ears is not None or all(watch.count() < 2 for watch in self.rivals):
-            return False
-        self._ears = Ears(self._node, self.rivals, self._said)
-        return True
+    def listen_again(self) -> None:
+        """Listen once more, without waiting to hear anybody."""
+        if self._ears is None:
+            self._ears = Ears(self._node, self.rivals, self._said)
+
+    @property
+    def crowded(self) -> bool:
+        """Whether there are other publishers on one of the topics, silent ones too."""
+        return any(watch.count() > 1 for watch in self.rivals)
 
     def rival(self) -> PublisherWatch | None:
         """Where somebody else has commanded since the last call; None too when nobody listens any more."""

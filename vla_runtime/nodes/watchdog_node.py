@@ -155,7 +155,7 @@ class WatchdogNode(ControlNode):
     def _give_way(self, rival: PublisherWatch, silent: bool) -> None:
         if self.lifecycle_state != "active":
             return
-        if not silent:
+        if not silent and self.core.state not in (State.HOLD, State.FAULT):  # whom a person stopped, a person starts
             self._precedence.gave_way(self.steady_now())
         self.step_back(rival.refusal(retry=silent))
 
@@ -179,7 +179,8 @@ class WatchdogNode(ControlNode):
         """Listen again where a watchdog that began earlier says that it commands too: both had closed their ears."""
         now = self.steady_now()
         elder = self._precedence.elder(now) if self.command.in_command != "none" else ""
-        if elder and self.output.listen_again():
+        if elder and self.output.crowded:
+            self.output.listen_again()
             self.get_logger().warning(
                 f"watchdog {elder}, which began before this one, says that it commands: listening"
             )
@@ -197,11 +198,15 @@ class WatchdogNode(ControlNode):
             return None
 
     def _say(self, command: Command) -> Callable[[], None] | None:
+        speaks, spoke = command.trajectory is not None, self.command.trajectory is not None
         self.command = command
+        if speaks and not spoke:
+            self._listens_until = self._ticked + GIVE_WAY_S
+        elif spoke and not speaks and command.state is not State.INACTIVE:
+            self._listens_until = math.inf  # this process slept: as at its start it listens until it speaks
+            self.outbox.post(self.output.listen_again)
         if command.transition is not None:
             change = command.transition
-            if change.source is State.WARMUP:
-                self._listens_until = self._ticked + GIVE_WAY_S
             quiet = change.target.value in ("NOMINAL", "WARMUP", "INACTIVE", "TELEOP")
             self.log_later(
                 "info" if quiet else "warning", f"{change.source} -> {change.target}: {change.cause} (#{change.count})"
