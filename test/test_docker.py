@@ -89,6 +89,8 @@ def test_python_packages_are_pinned_and_numpy_fits_the_distro(name):
     assert all(re.fullmatch(r"[\w.-]+==[\w.]+", row) for row in rows)
     (numpy,) = [row for row in rows if row.startswith("numpy==")]
     assert numpy.startswith("numpy==1."), "the message packages of Humble and Jazzy cannot be imported with NumPy 2"
+    (setuptools,) = [row for row in rows if row.startswith("setuptools==")]
+    assert int(setuptools.partition("==")[2].split(".")[0]) < 80, "colcon build --symlink-install fails with 80"
 
 
 @pytest.mark.parametrize("path", DOCKERFILES, ids=lambda path: path.name)
