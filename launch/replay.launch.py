@@ -18,6 +18,7 @@ from launch.actions import (
 )
 from launch.event_handlers import OnProcessExit
 from launch.events import Shutdown
+from launch.events.process import ProcessExited
 from launch.launch_description_sources import PythonLaunchDescriptionSource
 from launch.substitutions import LaunchConfiguration
 
@@ -70,13 +71,20 @@ def everything(context: LaunchContext) -> list[Action]:
         *("--clock", "100", "--rate", value("rate"), *loop, "--topics", *topics),
     ]
     play = ExecuteProcess(cmd=command, output="screen")
-    over = RegisterEventHandler(
-        OnProcessExit(
-            target_action=play,
-            on_exit=[LogInfo(msg="the bag is over"), EmitEvent(event=Shutdown(reason="the bag is over"))],
-        )
-    )
+    over = RegisterEventHandler(OnProcessExit(target_action=play, on_exit=played))
     return [runtime, over, TimerAction(period=float(value("delay")), actions=[play])]
+
+
+def played(event: ProcessExited, context: LaunchContext) -> list[Action]:
+    """End the launch with the bag. Raises UserError, which ends it too, where `ros2 bag play` could not play it."""
+    if context.is_shutdown:
+        return []
+    if event.returncode != 0:
+        raise UserError(
+            f"`ros2 bag play` ended with exit status {event.returncode}: what it said is above (is rosbag2 installed, "
+            "with the storage plugin of this bag?)"
+        )
+    return [LogInfo(msg="the bag is over"), EmitEvent(event=Shutdown(reason="the bag is over"))]
 
 
 def camera_names(bundle: str) -> list[str]:

@@ -1,6 +1,7 @@
 """The launch files run for real, wherever `launch_ros` can be imported and the package is installed."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -307,6 +308,21 @@ def test_a_bag_is_decided_upon_anew_and_ends_the_launch(launched, ros, bundle, b
         time.sleep(0.1)
     assert run.popen.returncode == 0, run.log()[-3000:]
     assert "the bag is over" in run.log()
+
+
+@pytest.mark.timeout(120)
+def test_a_bag_that_cannot_be_played_is_not_called_over(launched, bundle, bag, tmp_path):
+    player = tmp_path / "bin" / "ros2"
+    player.parent.mkdir()
+    player.write_text("#!/bin/sh\necho \"invalid choice: 'bag'\" >&2\nexit 2\n")
+    player.chmod(0o755)
+    run = launched("replay.launch.py", f"bag:={bag}", f"bundle:={bundle}", "robot:=so101_sim", "delay:=0.5",
+                   PATH=f"{player.parent}:{os.environ['PATH']}")  # fmt: skip
+    assert run.popen.wait(60) != 0
+    assert "`ros2 bag play` ended with exit status 2" in run.log() and "invalid choice: 'bag'" in run.log()
+    assert "the bag is over" not in run.log()
+    started = re.findall(r"process started with pid \[(\d+)\]", run.log())
+    assert len(started) == 4 and not any(Path("/proc", pid).exists() for pid in started), "something was left behind"
 
 
 @pytest.mark.timeout(120)
