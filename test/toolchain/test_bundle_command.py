@@ -3,9 +3,13 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 
 from vla_runtime.cli import main
+from vla_runtime.policy.bundle import load_bundle
 from vla_runtime.policy.bundle_model import PolicyModel
+from vla_runtime.policy.errors import UnprovenEngineError
+from vla_runtime.policy.proof import require_proof
 from vla_runtime.toolchain.bundle_command import schema_text
 from vla_runtime.toolchain.tiny_bundle import write_tiny_bundle
 
@@ -37,7 +41,18 @@ def test_check_says_sound_and_proven(bundle, capsys):
 def test_check_says_what_is_not_proven(tmp_path, capsys):
     bundle = write_tiny_bundle(tmp_path, proven=False)
     assert main(["bundle", "check", str(bundle)]) == 0
-    assert "no parity.json; run `vla parity" in capsys.readouterr().out
+    assert f"no parity.json; run `vla parity {bundle}` before" in capsys.readouterr().out
+
+
+def test_the_command_that_proves_a_quantised_bundle_has_its_reference(tmp_path, capsys):
+    bundle = write_tiny_bundle(tmp_path, proven=False)
+    policy = yaml.safe_load((bundle / "policy.yaml").read_text())
+    policy["provenance"]["quantized_from"] = {"name": "the original"}
+    (bundle / "policy.yaml").write_text(yaml.safe_dump(policy, sort_keys=False))
+    assert main(["bundle", "check", str(bundle)]) == 0
+    assert f"`vla parity {bundle} --reference FIRST_BUNDLE`" in capsys.readouterr().out
+    with pytest.raises(UnprovenEngineError, match="--reference FIRST_BUNDLE --engine onnxruntime"):
+        require_proof(load_bundle(bundle), "onnxruntime")
 
 
 def test_show_lists_what_matters(bundle, capsys):

@@ -44,7 +44,13 @@ def load_records(bundle: Bundle) -> list[ParityRecord]:
             for r in content["records"]
         ]
     except (ValueError, KeyError, TypeError) as error:
-        raise BundleError(f"{path}: not a parity file ({error!r}); run `vla parity {bundle.path}` again") from None
+        raise BundleError(f"{path}: not a parity file ({error!r}); run `{proof_command(bundle)}` again") from None
+
+
+def proof_command(bundle: Bundle, engine: str = "") -> str:
+    """Return the command that proves a bundle. One that was quantised is compared with what it was quantised from."""
+    reference = " --reference FIRST_BUNDLE" if "quantized_from" in bundle.policy.provenance else ""
+    return f"vla parity {bundle.path}{reference}" + (f" --engine {engine}" if engine else "")
 
 
 def require_proof(bundle: Bundle, engine: str) -> ParityRecord:
@@ -53,7 +59,7 @@ def require_proof(bundle: Bundle, engine: str) -> ParityRecord:
     Raises UnprovenEngineError saying what is missing: no record, a record of other files (the first that differs is
     named), or a verdict other than pass; and the command that mends it.
     """
-    remedy = f"run `vla parity {bundle.path} --engine {engine}`"
+    remedy = f"run `{proof_command(bundle, engine)}`"
     records = [record for record in load_records(bundle) if record.engine == engine]
     if not records:
         raise UnprovenEngineError(f"bundle {bundle.path}: engine '{engine}' has no parity record; {remedy}")

@@ -7,7 +7,7 @@ import sys
 from vla_runtime.engines.base import TensorSpec
 from vla_runtime.policy.bundle import PARITY_FILE, Bundle, load_bundle
 from vla_runtime.policy.bundle_model import PolicyModel
-from vla_runtime.policy.proof import load_records
+from vla_runtime.policy.proof import load_records, proof_command
 from vla_runtime.toolchain.weights import weight_bytes
 
 
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         print(
             f"{bundle.path}: sound ({len(bundle.policy.files)} files, {facts['weight_bytes'] / 1e6:.2f} MB of weights)"
         )
-        print(f"parity: {_parity_line(facts)}")
+        print(f"parity: {_parity_line(bundle, facts)}")
     else:
         _show(bundle, facts)
     return 0
@@ -90,13 +90,13 @@ def _tensor(value) -> str:
     return str(TensorSpec(tuple(value.shape), value.dtype))
 
 
-def _parity_line(facts: dict) -> str:
+def _parity_line(bundle: Bundle, facts: dict) -> str:
     if not facts["parity"]:
-        return f"no {PARITY_FILE}; run `vla parity {facts['path']}` before a robot runs it"
+        return f"no {PARITY_FILE}; run `{proof_command(bundle)}` before a robot runs it"
     good = [r["engine"] for r in facts["parity"] if r["verdict"] == "pass" and r["covers_these_files"]]
     if good:
         return f"proven for {', '.join(sorted(set(good)))}"
-    return f"no passing record for exactly these files; run `vla parity {facts['path']}`"
+    return f"no passing record for exactly these files; run `{proof_command(bundle)}`"
 
 
 def _show(bundle: Bundle, facts: dict) -> None:
@@ -118,7 +118,7 @@ def _show(bundle: Bundle, facts: dict) -> None:
     trained = f"trained on prefixes of up to {rtc.max_delay_steps} steps" if rtc.prefix_trained else "no trained prefix"
     lines += [
         f"sampler  {policy.sampler.kind}, {policy.sampler.steps} step(s); {trained}",
-        f"parity   {_parity_line(facts)}",
+        f"parity   {_parity_line(bundle, facts)}",
     ]
     for name, stage in facts["stages"].items():
         lines.append(f"stage    {name}: {stage['file']}, {stage['precision']}, {stage['weight_bytes'] / 1e6:.2f} MB")

@@ -31,19 +31,20 @@ def policy(bundle: Path, engine: str) -> list[Result]:
     seconds = time.monotonic() - begin
     names = sorted({stage.name for stage in loaded.engines.values()})
     results = [Result("engine", OK, f"{loaded.bundle.policy.name} on {', '.join(names)}, ready after {seconds:.1f} s")]
-    results.append(_parity(bundle, engine))
+    results.append(_parity(loaded, engine))
     results.append(_latency(loaded))
     return results
 
 
-def _parity(bundle: Path, engine: str) -> Result:
+def _parity(loaded, engine: str) -> Result:
     from vla_runtime.policy.errors import PolicyError
     from vla_runtime.policy.policy import load_policy
+    from vla_runtime.policy.proof import proof_command
 
     try:
-        load_policy(bundle, engine)
+        load_policy(loaded.bundle, engine)
     except PolicyError as error:
-        return Result("parity", FAIL, str(error), f"prove it on this machine: vla parity {bundle}")
+        return Result("parity", FAIL, str(error), f"prove it on this machine: {proof_command(loaded.bundle)}")
     return Result("parity", OK, "a passing record for exactly these files")
 
 
