@@ -28,6 +28,7 @@ def test_demo_runs_unattended_and_its_figures_keep_the_promises(tmp_path):
         "demo", "--episodes", "2", "--seed", "3", "--out", str(tmp_path / "out"), "--json", str(tmp_path / "f.json")
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("TELEOP is the demo itself") == 1
     figures = json.loads((tmp_path / "f.json").read_text())
     assert figures.keys() >= KEYS
     assert figures["inference_ms"].keys() == {"p50", "p95", "p99", "max"}

@@ -113,6 +113,8 @@ def _perform(args, processes, out: Path) -> tuple[list[Episode], dict]:
             conductor.set_scene(seed, instruction)
             episodes.append(_episode(conductor, view, title, seed, instruction, injector))
             view.note(f"{title}: {_verdict(episodes[-1])}")
+            if index == 0:
+                view.note("TELEOP is the demo itself: it drives the arm back after each episode, as an operator would")
             conductor.drive_home(HOME_S, SETTLE_S, lambda title=title: view.show(title, conductor.view))
         elapsed = time.monotonic() - begin
         whole = fault is None or fault.kill not in CONTROL  # a killed process took its CPU time with it
