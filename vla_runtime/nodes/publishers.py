@@ -17,6 +17,9 @@ LISTEN_S = 0.3
 """A stream that is slower than this is not heard before activation; it is still counted afterwards."""
 GIVE_WAY_S = 5.0
 """How long after its first command a node still listens: participants of Fast DDS announce themselves every 3 s."""
+UNKNOWN_NODE = "_NODE_NAME_UNKNOWN_"
+"""What ROS calls a node of which DDS has told the publisher, but not the name yet."""
+NAMELESS = "a node whose name is not known yet"
 REMEMBERED = 64
 """Messages of one's own that are known again: more than arrive between two looks."""
 
@@ -47,19 +50,32 @@ class PublisherWatch:
 
     def names(self) -> str:
         """The nodes that publish on the topic."""
-        infos = self._node.get_publishers_info_by_topic(self.topic)
-        names = sorted(f"{info.node_namespace.rstrip('/')}/{info.node_name}" for info in infos)
-        twice = len(set(names)) < len(names)
-        note = "; one of the same name may be a predecessor that was killed, it counts for up to 20 s" if twice else ""
-        return ", ".join(names) + note
+        return _listed(self._publishers())
 
     def refusal(self, *, retry: bool = True) -> TransitionRefusedError:
         """The reason not to command as well."""
+        names, own = self._publishers(), self._node.get_fully_qualified_name()
+        if own in names:
+            names.remove(own)  # once: a namesake is another one
         return TransitionRefusedError(
-            f"another publisher sends on topic '{self.topic}' ({self.names()}): two would fight over the arm; "
+            f"another publisher sends on topic '{self.topic}' ({_listed(names, own)}): two would fight over the arm; "
             "stop it, or give one of the two a namespace or a ROS_DOMAIN_ID of its own",
             retry=retry,
         )
+
+    def _publishers(self) -> list[str]:
+        infos = self._node.get_publishers_info_by_topic(self.topic)
+        return [
+            NAMELESS if info.node_name == UNKNOWN_NODE else f"{info.node_namespace.rstrip('/')}/{info.node_name}"
+            for info in infos
+        ]
+
+
+def _listed(names: Sequence[str], own: str = "") -> str:
+    named = [name for name in (own, *names) if name != NAMELESS]
+    twice = len(set(named)) < len(named)
+    note = "; one of the same name may be a predecessor that was killed, it counts for up to 20 s" if twice else ""
+    return (", ".join(sorted(names)) or NAMELESS) + note
 
 
 def senders_status(node: LifecycleNode, expected: Mapping[str, int]) -> Status:
