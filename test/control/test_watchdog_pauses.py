@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from vla_runtime.control.trajectory import Trajectory
@@ -70,6 +70,7 @@ def wake(kind: str, ticks: int, pause: int, unsent: bool) -> WatchdogRig:
 @given(st.integers(1, 40), st.integers(1, 33), st.booleans())
 @settings(max_examples=15, deadline=None)
 def test_whatever_it_was_doing_nothing_jumps(kind, ticks, pause, unsent):
+    assume(pause + unsent <= 33)  # silent for longer, it begins anew: see below
     rig = wake(kind, ticks, pause, unsent)
     assert rig.checker.violations == []
 
