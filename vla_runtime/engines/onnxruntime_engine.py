@@ -90,6 +90,11 @@ class OnnxRuntimeEngine:
             options.add_initializer(name, self._weights[name][0])
         return replaced.model
 
+    @property
+    def packed_weights(self) -> dict[str, np.ndarray]:
+        """The weights of our own products, uint8, by their initialisers' names: the graph has placeholders for them."""
+        return {name: array for name, (_, array) in self._weights.items()}
+
     def run(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the stage once; see ``Engine.run``."""
         check_inputs(self.stage, self.inputs, inputs)

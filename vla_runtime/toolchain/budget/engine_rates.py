@@ -159,8 +159,14 @@ class _Graph:
         load_graph(self.path)  # a clear error before the engine's
         with tempfile.TemporaryDirectory() as folder:
             target = Path(folder) / "optimised.onnx"
-            OnnxRuntimeEngine(self.path, self.path.stem, EngineSettings(threads=self.threads, optimised_path=target))
-            return load_graph(target, weights=True)
+            settings = EngineSettings(threads=self.threads, optimised_path=target)
+            engine = OnnxRuntimeEngine(self.path, self.path.stem, settings)
+            model = load_graph(target, weights=True)
+        for tensor in model.graph.initializer:
+            packed = engine.packed_weights.get(tensor.name)
+            if packed is not None:  # the file has a placeholder for it
+                tensor.dims[:], tensor.raw_data = packed.shape, packed.tobytes()
+        return model
 
     def _probe(self, model) -> None:
         """Run the graph once with every tensor as an output: shapes of fused operators are not inferable otherwise."""
