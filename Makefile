@@ -23,6 +23,7 @@ help:
 setup: $(VENV)/.ready system-libraries
 
 $(VENV)/.ready: setup.py requirements/lock.txt $(wildcard vla_runtime/engines/int4/*.[ch])
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("the pinned packages need Python 3.11 or newer, and $(PYTHON) is %d.%d: make PYTHON=python3.12 ..." % sys.version_info[:2])'
 	$(PYTHON) -m venv $(VENV)
 	@echo "Installing the pinned packages into $(VENV), once: this takes minutes and says nothing until it is done."
 	$(PIP) install -c requirements/lock.txt -e '.[ros,sim,dev]'
