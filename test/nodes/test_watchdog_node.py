@@ -5,8 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from vla_runtime.control.drive import ABANDONED_S
 from vla_runtime.control.watchdog_states import Command, State
-from vla_runtime.nodes.publishers import GIVE_WAY_S
+from vla_runtime.nodes.publishers import DISCOVERY_S, GIVE_WAY_S, LISTEN_S
 from vla_runtime.nodes.watchdog_node import WatchdogNode
 
 
@@ -38,3 +39,7 @@ def test_one_that_has_slept_listens_before_it_speaks_again(lonely, monkeypatch):
     node.outbox.deliver()
     assert heard == ["listens"]
     assert until == [math.inf, 1.0 + GIVE_WAY_S, 1.0 + GIVE_WAY_S, math.inf, math.inf, 5.0 + GIVE_WAY_S]
+
+
+def test_an_arm_counts_as_abandoned_as_soon_as_another_may_have_taken_it():
+    assert pytest.approx(DISCOVERY_S + LISTEN_S) == ABANDONED_S

@@ -21,7 +21,7 @@ from vla_runtime.control.trajectory import JointSample, Trajectory, at_rest
 from vla_runtime.control.watchdog_settings import WatchdogSettings
 from vla_runtime.errors import brief
 
-ABANDONED_S = 0.7  # another watchdog listens for so long before it commands
+ABANDONED_S = 0.7  # another watchdog listens for so long before it commands (nodes/publishers.py)
 _HISTORY = 8  # commands kept to know where the command was when a joint state was taken: 0.16 s
 _SAME = 1e-6  # rad and rad/s: a planner's start that differs by less is the state it was given
 

@@ -37,8 +37,8 @@ class Precedence:
     def __init__(self, instance: str) -> None:
         self.instance = instance
         self.given_way = False
-        self._rivals: dict[str, float] = {}  # those that command or have given way: name -> when they last said so
-        self._commanding: dict[str, float] = {}  # those of them that command
+        # Those that command, or have let go for another: name -> (when they last said so, whether they command)
+        self._rivals: dict[str, tuple[float, bool]] = {}
         self._since = 0.0
         self._told = ""
         self._came_back = False
@@ -55,20 +55,18 @@ class Precedence:
     def gave_way(self, now: float) -> None:
         """Note that it has commanded, has heard another and lets go of the arm."""
         self.given_way, self._since, self._told = True, now, ""
-        self._rivals.clear()
 
     def heard(self, at: float, instance: str, commands: bool, given_way: bool) -> None:
         """Note what a watchdog says of itself at ``at``: it commands the arm; it has let go of it for another."""
-        for said, names in ((commands or given_way, self._rivals), (commands, self._commanding)):
-            names.pop(instance, None)
-            if said:
-                names[instance] = at
-            while len(names) > _REMEMBERED:
-                del names[next(iter(names))]
+        self._rivals.pop(instance, None)
+        if commands or given_way:
+            self._rivals[instance] = at, commands
+        while len(self._rivals) > _REMEMBERED:
+            del self._rivals[next(iter(self._rivals))]
 
     def elder(self, now: float) -> str:
         """Return a watchdog that began before this one and says that it commands; "" where there is none."""
-        fresh = [name for name, at in self._commanding.items() if name and now - at <= FRESH_S]
+        fresh = [name for name, (at, commands) in self._rivals.items() if name and commands and now - at <= FRESH_S]
         first = min(fresh, default="")
         return first if first < self.instance else ""
 
@@ -80,7 +78,9 @@ class Precedence:
         """
         if not self.given_way or not HEARD_S <= now - self._since <= DECIDED_S or self._told == self.instance:
             return ""
-        rivals = [name for name, at in self._rivals.items() if at >= self._since and name not in ("", self.instance)]
+        rivals = [
+            name for name, (at, _) in self._rivals.items() if at >= self._since and name not in ("", self.instance)
+        ]
         if not rivals:
             return ""
         first = min(*rivals, self.instance)
